@@ -17,15 +17,15 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 import ternmq
 from ternmq.outbox import Outbox
 
-URL = os.environ.get("TERN_URL", "tern://127.0.0.1:7700")
-TOPIC = "example.fastapi"
+URL, TOPIC = os.environ.get("TERN_URL", "tern://127.0.0.1:7700"), "example.fastapi"
 engine = create_async_engine(f"sqlite+aiosqlite:///{tempfile.mkdtemp()}/shop.db")
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    async with ternmq.connect(URL, app="shop") as mq, Outbox(engine, mq) as outbox:
-        await outbox.create_tables()
+    await Outbox(engine).create_tables()
+    mq = ternmq.connect(URL, app="shop", lazy=True)  # Begins also while no broker is there.
+    async with mq, Outbox(engine, mq) as outbox:
         app.state.mq, app.state.outbox = mq, outbox
         yield
 

@@ -34,6 +34,7 @@ DIRECT = {"Admin.tolerant", "Client.slot_owner"}
 ON_LOOP = {"Client.admin"}
 """Properties that do."""
 INSIDE = {
+    "Client.cancels_elsewhere",
     "Client.cluster",
     "Client.config",
     "Client.sender",

@@ -62,7 +62,7 @@ from ternmq.core.errors import (
     Unavailable,
 )
 from ternmq.core.process import VERSION
-from ternmq.wire.messages.groups import Start
+from ternmq.wire.messages.groups import Group, LedgerLine, Start
 from ternmq.wire.messages.topics import TopicSettings
 
 __version__ = VERSION
@@ -93,11 +93,13 @@ __all__ = [
     "Fenced",
     "FilterConflict",
     "Finding",
+    "Group",
     "GroupNotFound",
     "HalfReceipt",
     "HalfReceipts",
     "LastError",
     "LeaseLost",
+    "LedgerLine",
     "MasterAlive",
     "Message",
     "MessageBatch",

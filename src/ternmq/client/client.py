@@ -6,9 +6,10 @@ hand over to producer, consumer, reader or admin.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, TypeVar, Unpack
 
 from ternmq.batch.encoder import Outgoing
@@ -21,7 +22,10 @@ from ternmq.client.consuming.subscription_plan import (
     consumer_options,
     make_plan,
 )
-from ternmq.client.model.outgoing import SendOptions
+from ternmq.client.model.arguments import check_value
+from ternmq.client.model.codec import Codec, CodecName
+from ternmq.client.model.durations import Duration, typed
+from ternmq.client.model.outgoing import SendOptions, listed_bodies
 from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.model.times import shown
 from ternmq.client.producing.confirm import (
@@ -49,7 +53,8 @@ from ternmq.client.transactions.transaction import Transaction, TransactionOptio
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
 from ternmq.core.clock import Clock, SystemClock
-from ternmq.core.errors import BadRequest, Closed, Unavailable
+from ternmq.core.errors import BadRequest, Closed, TernError, Unavailable
+from ternmq.core.ids import ID_TEXT_SIZE, check_name, id_from_text, id_to_text
 from ternmq.core.log import get_logger
 from ternmq.discovery.url import parse_url
 
@@ -62,7 +67,8 @@ def connect(url: str, **options: Unpack[ConnectOptions]) -> "Client":
     """A client of the cluster whose meta server is at `url` (`tern://host:port[,host:port]`).
 
     Use it as `async with ternmq.connect(...) as mq`, or `mq = await ternmq.connect(...)` and
-    `await mq.close()`. Options: see `ClientConfig`.
+    `await mq.close()`. While no meta server answers it waits `wait` seconds (0); with `lazy=True`
+    for nobody. Options: see `ClientConfig`.
     """
     return Client(url, make_config(options))
 
@@ -78,6 +84,8 @@ class Client:
         self._session: ClientSession | None = None
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.cancels_elsewhere: list[Callable[[str], Awaitable[CancelResult]]] = []
+        """Asked by `cancel` first: outboxes, whose messages no server has yet."""
 
     @property
     def app(self) -> str:
@@ -86,6 +94,11 @@ class Client:
     @property
     def config(self) -> ClientConfig:
         return self._config
+
+    @property
+    def codec(self) -> Codec | CodecName | None:
+        """What bodies go through, as `connect` was told."""
+        return self._config.codec
 
     # Coming and going.
 
@@ -99,18 +112,14 @@ class Client:
         await self.close()
 
     async def _start(self) -> "Client":
-        """Learn the routes, so that a wrong url shows at once."""
+        """Learn the routes, so that a wrong url shows at once; or wait for them, or look for them
+        in the background, as `wait` and `lazy` say."""
         self._loop = asyncio.get_running_loop()
         try:
             if self._config.spool is not None:
                 self.sender()  # Goes on with what an earlier process left.
-            await self._open().cluster.refresh()
-        except BaseException as error:
-            session = self._session
-            spools = session is not None and session.spooling is not None
-            if spools and isinstance(error, Unavailable):
-                log.warning("nobody is there yet, messages are spooled", reason=error.message)
-                return self
+            await self._open().find_servers(self._url)
+        except BaseException:
             await self.close()
             raise
         return self
@@ -154,8 +163,7 @@ class Client:
         first error is raised. `confirm_group` and `timeout` as for `send`, for all of them.
         """
         wanted = take_confirm_request(options) if options else None  # type: ignore[arg-type]
-        if not isinstance(bodies, list | tuple):
-            bodies = list(bodies)
+        bodies = listed_bodies(bodies)
         if wanted is None:
             return await self._send_bulk(topic, bodies, options)
         await check_group(self.cluster, topic, wanted.group)
@@ -181,7 +189,7 @@ class Client:
         return receipt
 
     async def confirm(
-        self, receipt: Receipt | BatchReceipt, group: str, timeout: float | None = None
+        self, receipt: Receipt | BatchReceipt, group: str, timeout: Duration | None = None
     ) -> None:
         """Wait until a group has acked what was sent before; raises `NotConfirmed`."""
         await confirm(self.cluster, receipt, make_confirm_request(group, timeout))
@@ -222,16 +230,33 @@ class Client:
         """Take a delayed message back, by receipt, row or id, before it is due.
 
         CANCELLED, ALREADY_DISPATCHED or UNKNOWN, durable and always true; may be repeated. By id
-        all delay servers are asked; if one of them is silent: `Unavailable`, not UNKNOWN.
+        the outboxes of this client, all delay servers and, where they know nothing, the brokers are
+        asked; if one of them is silent: `Unavailable`, not UNKNOWN.
         """
-        return await Delays(self.cluster).change("cancel", message)
+        if isinstance(message, str) and len(message) == ID_TEXT_SIZE:
+            for cancel in self.cancels_elsewhere:
+                result = await cancel(id_to_text(id_from_text(message)))
+                if result is not CancelResult.UNKNOWN:
+                    return result
+        if not isinstance(message, str | bytes):
+            return await Delays(self.cluster).change("cancel", message)
+        try:
+            result = await Delays(self.cluster).change("cancel", message)
+        except Unavailable:  # No delay server, for example: an outbox needs none.
+            with suppress(TernError):
+                if await self.find(id=message, limit=1):
+                    return CancelResult.ALREADY_DISPATCHED
+            raise
+        if result is CancelResult.UNKNOWN and await self.find(id=message, limit=1):
+            return CancelResult.ALREADY_DISPATCHED
+        return result
 
     async def reschedule(
         self,
         message: Delayed,
         *,
         at: datetime | None = None,
-        delay: float | timedelta | None = None,
+        delay: Duration | None = None,
     ) -> CancelResult:
         """Let a delayed message be due at another time: RESCHEDULED, or why not, as `cancel`."""
         return await Delays(self.cluster).change("reschedule", message, at=at, delay=delay)
@@ -362,10 +387,16 @@ class Client:
 
     def slot_owner(self, topic: str, order_key: str) -> str | None:
         """The broker group that an order key lies on now; None while its slot is being moved."""
+        check_name("topic", topic)
+        check_value("order_key", order_key, str)
         return self.cluster.slot_owner(topic, order_key)
 
     def submit(self, job: "Callable[[Client], Coroutine[Any, Any, T]]") -> "Future[T]":
         """Run `job(mq)` on this client's event loop; any thread may call this."""
+        if not callable(job):
+            raise BadRequest(
+                f"job is {typed(job)}; it is a coroutine function that takes the client"
+            )
         session, loop = self._session, self._loop
         here = session is not None and session.life == life.number
         if not here or loop is None or loop.is_closed():

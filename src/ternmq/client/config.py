@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
 from ternmq.batch.layout import ROWS_MAX, Encoding
-from ternmq.client.model.checks import check_options
+from ternmq.client.model.arguments import check_options
 from ternmq.client.model.codec import Codec, CodecName, find_codec
+from ternmq.client.model.durations import Duration, seconds_of, typed
+from ternmq.client.model.times import shown
 from ternmq.core.errors import BadConfig, TernError
 from ternmq.core.ids import check_name
 from ternmq.core.units import KIB, MIB
@@ -21,6 +23,14 @@ OnFull = Literal["wait", "raise"]
 Choosing = Literal["round_robin", "random", "weighted"]
 """How a producer chooses among the servers that it could send to."""
 OnError = Callable[[str, TernError], None]
+
+DURATIONS = {
+    "delivery_timeout": (0.01, 24 * 3600.0),
+    "request_timeout": (0.01, 600.0),
+    "resend_after": (0.01, 3600.0),
+    "wait": (0.0, 24 * 3600.0),
+}
+"""The limits of what may be given in seconds or as a timedelta."""
 
 _ENCODINGS: dict[str, Encoding] = {
     "zstd": Encoding.ZSTD,
@@ -40,16 +50,18 @@ class ConnectOptions(TypedDict, total=False):
     on_error: OnError | None
     choose: Choosing
     allow_duplicates: bool
-    delivery_timeout: float
-    request_timeout: float
+    delivery_timeout: Duration
+    request_timeout: Duration
     resend_times: int
-    resend_after: float
+    resend_after: Duration
     compression: Compression
     batch_rows_max: int
     batch_size_max: int
     inflight_max: int
     spool: str | Path | None
     spool_size_max: int
+    wait: Duration
+    lazy: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +102,10 @@ class ClientConfig:
     """A directory in which messages are kept from `send` until a broker has them."""
     spool_size_max: int = 1024 * MIB
     """Bytes in the spool that no broker has taken yet."""
+    wait: float = 0.0
+    """Seconds that connecting waits for a meta server while none answers."""
+    lazy: bool = False
+    """Connecting waits for nobody: the servers are looked for in the background."""
 
     def __post_init__(self) -> None:
         check_name("application", self.app)
@@ -97,14 +113,19 @@ class ClientConfig:
         _one_of("on_full", self.on_full, ("wait", "raise"))
         _one_of("compression", self.compression, tuple(_ENCODINGS))
         _one_of("choose", self.choose, get_args(Choosing))
-        if not isinstance(self.allow_duplicates, bool):
-            raise BadConfig(f"allow_duplicates is {self.allow_duplicates!r}; it is True or False")
+        for name in ("allow_duplicates", "lazy"):
+            if not isinstance(getattr(self, name), bool):
+                raise BadConfig(f"{name} is {shown(getattr(self, name))}; it is True or False")
+        if self.on_error is not None and not callable(self.on_error):
+            raise BadConfig(
+                f"on_error is {shown(self.on_error)}; it is a function that takes (topic, error)"
+            )
         _within("buffer_messages_max", self.buffer_messages_max, 1, 100_000_000)
         _within("buffer_size_max", self.buffer_size_max, 64 * KIB, 64 * 1024 * MIB)
-        _within("delivery_timeout", self.delivery_timeout, 0.01, 24 * 3600)
-        _within("request_timeout", self.request_timeout, 0.01, 600)
+        for name, (low, high) in DURATIONS.items():  # A timedelta becomes seconds.
+            seconds = seconds_of(name, getattr(self, name), low, high, BadConfig)
+            object.__setattr__(self, name, seconds)
         _within("resend_times", self.resend_times, 0, 1000)
-        _within("resend_after", self.resend_after, 0.01, 3600)
         _within("batch_rows_max", self.batch_rows_max, 1, ROWS_MAX)
         _within("batch_size_max", self.batch_size_max, 1, 3 * MIB)
         _within("inflight_max", self.inflight_max, 1, 256)
@@ -118,13 +139,15 @@ class ClientConfig:
 
 
 def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise BadConfig(f"{name} is {value!r}; it can be {', '.join(map(repr, known))}")
+    if not isinstance(value, str) or value not in known:
+        raise BadConfig(f"{name} is {shown(value)}; it can be {', '.join(map(repr, known))}")
 
 
-def _within(name: str, value: float, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise BadConfig(f"{name} is {value!r}; it can be {low} to {high}")
+def _within(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadConfig(f"{name} is {typed(value)}; it is a whole number, {low} to {high}")
+    if not low <= value <= high:
+        raise BadConfig(f"{name} is {shown(value)}; it can be {low} to {high}")
 
 
 def make_config(options: Mapping[str, Any]) -> ClientConfig:

@@ -16,12 +16,17 @@ from ternmq.client.producing.producer import Producer
 from ternmq.client.producing.send_once import OnceSender
 from ternmq.client.transactions.checker import Checker, CheckFunction
 from ternmq.client.transactions.half_sender import HalfSender
+from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
 from ternmq.core.clock import Clock
+from ternmq.core.errors import TernError, Unavailable
+from ternmq.core.log import get_logger
 
 if TYPE_CHECKING:
     from ternmq.client.spool.spooling_producer import SpoolingProducer
+
+log = get_logger()
 
 
 class ClientSession:
@@ -39,6 +44,45 @@ class ClientSession:
         self._once: OnceSender | None = None
         self._halves: HalfSender | None = None
         self._consumers: list[Consumer] = []
+        self._looking: asyncio.Task[None] | None = None
+
+    async def find_servers(self, url: str) -> None:
+        """Ask for the routes; while nobody answers, wait or go on without, as the config says."""
+        config, attempts = self._config, Attempts(self._config.wait)
+        while True:
+            try:
+                await self.cluster.refresh()
+                return
+            except Unavailable as error:
+                if self.spooling is not None:
+                    log.warning("nobody is there yet, messages are spooled", reason=error.message)
+                    return
+                if config.lazy:
+                    log.warning(
+                        "nobody is there yet, going on without", url=url, reason=error.message
+                    )
+                    self._looking = asyncio.create_task(self._look(url), name="tern-look")
+                    return
+                if not config.wait:
+                    raise
+                if not attempts.failures:
+                    log.warning("nobody is there yet, waiting", url=url, reason=error.message)
+                await attempts.failed(error)
+
+    async def _look(self, url: str) -> None:
+        """In the background, until somebody answers; from then on routes come by themselves."""
+        attempts = Attempts()
+        while True:
+            await attempts.wait()
+            try:
+                await self.cluster.refresh()
+            except TernError as error:
+                if not error.retryable:  # Nobody waits for this: sends will be told the same.
+                    log.error("the servers refuse this client", url=url, reason=error.message)
+                    return
+            else:
+                log.info("the servers are there", url=url)
+                return
 
     def make_producer(self) -> Producer:
         """The producer; made in the event loop's thread."""
@@ -76,6 +120,8 @@ class ClientSession:
 
     async def finish(self) -> None:
         """Leave all groups and send what was accepted; the connections stay."""
+        if self._looking is not None:
+            self._looking.cancel()
         if self.checker is not None:
             await self.checker.close()
         await asyncio.gather(*(consumer.close() for consumer in self._consumers))

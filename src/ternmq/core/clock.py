@@ -1,9 +1,10 @@
 """Time, handed in. Wall-clock milliseconds label things; the monotonic clock measures waiting."""
 
 import time
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class Clock(Protocol):
     """What code may ask about time. Tests hand in one that they turn themselves."""
 

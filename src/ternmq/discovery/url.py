@@ -9,7 +9,7 @@ META_PORT = 7700
 
 def parse_url(url: str) -> list[str]:
     """The meta servers' addresses, in the order written, each once; the port may be left out."""
-    if not url.startswith(SCHEME):
+    if not isinstance(url, str) or not url.startswith(SCHEME):
         raise BadRequest(f"{url!r} is not a TernMQ URL; write {SCHEME}127.0.0.1:{META_PORT}")
     rest = url.removeprefix(SCHEME).removesuffix("/")
     addresses: list[str] = []

@@ -25,6 +25,8 @@ from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
+from ternmq.client.model.arguments import check_value
+from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.message import Message
 from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.database import Ready
@@ -35,6 +37,8 @@ from ternmq.inbox.table import TABLE, make_inbox_table
 
 FORGET_ROWS_MAX = 1_000
 WORKING_S = 300.0
+WORKING_MAX_S = 7 * DAY_MS / 1000
+OLDER_MAX_S = 36_500 * DAY_MS / 1000
 
 AGAIN_S = 0.1
 
@@ -53,7 +57,7 @@ class Inbox:
         key: KeyOf | None = None,
         session: bool = True,
         session_maker: Callable[[], Any] | None = None,
-        working: float = WORKING_S,
+        working: Duration = WORKING_S,
         clock: Clock | None = None,
     ) -> None:
         """`table`: a name, or `make_inbox_table(name, schema)`. `key`: what makes two messages the
@@ -66,12 +70,18 @@ class Inbox:
             raise BadRequest(
                 "an inbox takes an engine: create_engine(…) or create_async_engine(…) of SQLAlchemy"
             )
+        check_value("table", table, str | Table)
+        check_value("clock", clock, Clock | None)
+        check_value("session", session, bool)
+        for name, function in (("key", key), ("session_maker", session_maker)):
+            if function is not None and not callable(function):
+                raise BadRequest(f"{name} is {typed(function)}; it is a function")
         self.table = table if isinstance(table, Table) else make_inbox_table(table)
         self.engine = engine
         self._key = key
         self._with_session = session
         self._make: Callable[[], Any] = session_maker or self._plain_session
-        self._working_ms = int(working * 1000)
+        self._working_ms = int(seconds_of("working", working, 0.001, WORKING_MAX_S) * 1000)
         self._clock: Clock = clock or SystemClock()
         self._records = InboxRecords(self.table)
 
@@ -84,12 +94,13 @@ class Inbox:
         """Make the table where it is missing; await it with an async engine."""
         return self._run(self.table.metadata.create_all)
 
-    def forget(self, older_than: float = 30 * DAY_MS / 1000) -> Awaitable[int]:
-        """Remove records older than so many seconds, in small steps; longer than any retry takes.
+    def forget(self, older_than: Duration = 30 * DAY_MS / 1000) -> Awaitable[int]:
+        """Remove records older than that (seconds or timedelta), in small steps.
 
-        Await it with an async engine.
+        Longer than any retry takes. Await it with an async engine.
         """
-        before_ms = self._clock.now_ms() - int(older_than * 1000)
+        seconds = seconds_of("older_than", older_than, -OLDER_MAX_S, OLDER_MAX_S)
+        before_ms = self._clock.now_ms() - int(seconds * 1000)
 
         def step(connection: Connection) -> int:
             return self._records.forget(connection, before_ms=before_ms, rows_max=FORGET_ROWS_MAX)
@@ -113,6 +124,8 @@ class Inbox:
 
     def guard(self, handler: Callable[..., Any], group: str) -> Callable[[Message], Any]:
         """The handler as an app calls it: with a message, at most once effective."""
+        if not callable(handler):
+            raise BadRequest(f"a handler is a function, not {typed(handler)}")
         is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004
         )

@@ -16,12 +16,15 @@ from typing import Any, Unpack
 from django.db import connections, migrations, transaction
 from sqlalchemy import URL, Engine, create_engine
 
+from ternmq.client.admin.delays import CancelResult
+from ternmq.client.model.arguments import check_value
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.core.errors import BadConfig
+from ternmq.core.ids import id_from_text, id_to_text
 from ternmq.outbox.migrations import outbox_sql
 from ternmq.outbox.outbox import Messenger, Outbox
 from ternmq.outbox.relay import RelaySettings
-from ternmq.outbox.table import TABLE
+from ternmq.outbox.table import PARKED_MS, TABLE
 
 _DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
 _SQL_OF = {"sqlite": "sqlite", "postgresql": "postgresql", "mysql": "mariadb"}
@@ -81,6 +84,24 @@ class DjangoOutbox(Outbox):
         if values["claimed_by"] is not None:
             transaction.on_commit(lambda: self.wake([(0, row)]), using=self._using)
         return str(values["message_id"])
+
+    def cancel(self, message_id: str) -> CancelResult:  # type: ignore[override]
+        """Take a message back in the current transaction; see `Outbox.cancel`."""
+        check_value("message_id", message_id, str)
+        name = id_to_text(id_from_text(message_id))
+        connection = connections[self._using]
+        table = connection.ops.quote_name(self.table.name)
+        unsent = "(broker_group IS NULL OR ready_ms = %s)"
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT id FROM {table} WHERE message_id = %s", [name])
+            row = cursor.fetchone()
+            if row is None:
+                return CancelResult.UNKNOWN
+            delete = f"DELETE FROM {table} WHERE id = %s AND message_id = %s AND {unsent}"
+            cursor.execute(delete, [row[0], name, PARKED_MS])
+            if cursor.rowcount:
+                return CancelResult.CANCELLED
+        return CancelResult.ALREADY_DISPATCHED
 
 
 def create_outbox(table: str = TABLE) -> migrations.RunPython:

@@ -12,5 +12,6 @@ CREATE TABLE tern_outbox (
     error TEXT,
     PRIMARY KEY (id)
 )ENGINE=InnoDB CHARSET=utf8mb4;
+CREATE INDEX tern_outbox_message ON tern_outbox (message_id);
 CREATE INDEX tern_outbox_order ON tern_outbox (order_hash, ready_ms, id);
 CREATE INDEX tern_outbox_ready ON tern_outbox (ready_ms, id);

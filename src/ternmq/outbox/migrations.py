@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from ternmq.core.errors import BadRequest
-from ternmq.outbox.table import OPTIONS, TABLE, columns, indexes
+from ternmq.outbox.table import OPTIONS, TABLE, columns, indexes, message_index
 
 DATABASES = ("postgresql", "mariadb", "sqlite")
 
@@ -23,6 +23,8 @@ def create_outbox(op: Any, table: str = TABLE, schema: str | None = None) -> Non
     op.create_table(table, *columns(), schema=schema, **OPTIONS)
     for name, names in indexes(table).items():
         op.create_index(name, table, names, schema=schema)
+    name, options = message_index(table)
+    op.create_index(name, table, ["message_id"], schema=schema, **options)
 
 
 def drop_outbox(op: Any, table: str = TABLE, schema: str | None = None) -> None:

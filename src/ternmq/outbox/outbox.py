@@ -12,7 +12,8 @@ transaction that is still open, cannot send anything. A process that dies leaves
 (`start()` in any process, or `tern outbox relay`).
 
 Works with plain and async engines and sessions, and with the async and the blocking client; without
-a client (`mq=None`) it only inserts. Any thread may send.
+a client (`mq=None`) it only inserts. Any thread may send. Bodies go through the codec of the
+client, or `codec=`. `cancel` takes a message back that no relay has begun to send.
 """
 
 import asyncio
@@ -29,7 +30,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
+from ternmq.client.admin.delays import CancelResult
+from ternmq.client.model.arguments import check_value
 from ternmq.client.model.codec import Codec, CodecName, find_codec
+from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.outgoing import SendOptions, call_codec, make_body, make_outgoing
 from ternmq.client.model.stored_message import order_hash, pack
 from ternmq.client.producing.deliver_once import SendsOnce
@@ -37,8 +41,9 @@ from ternmq.client.transport.fork import life
 from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.database import Ready, lacks_table
 from ternmq.core.errors import BadRequest, TernError, Unavailable
-from ternmq.core.ids import check_name
+from ternmq.core.ids import check_name, id_from_text, id_to_text
 from ternmq.core.log import get_logger
+from ternmq.core.units import DAY_MS
 from ternmq.outbox.database import Database
 from ternmq.outbox.ids import MessageIds
 from ternmq.outbox.relay import Counts, Relay, RelaySettings, reason
@@ -47,6 +52,7 @@ from ternmq.outbox.table import TABLE, make_table
 
 FRESH_MAX = 20_000  # Rows that wait to be sent at once; more are left to the sweeper.
 STOP_S = 10.0
+CODEC_HINT = "give Outbox(…, codec='json') or a client with a codec"
 _PENDING = "ternmq.outbox"
 
 log = get_logger()
@@ -84,10 +90,14 @@ class Outbox:
                 "an outbox takes a connected client: Outbox(engine, mq), with mq from "
                 "ternmq.connect(…)"
             )
+        check_value("table", table, str | Table)
+        check_value("clock", clock, Clock | None)
+        check_value("schema", schema, str | None)
+        check_value("settings", settings, RelaySettings | None)
         self.table = table if isinstance(table, Table) else make_table(table, schema)
         self._databases = [Database(one) for one in engines]
         self._mq = mq
-        self._codec = find_codec(codec)
+        self._codec = find_codec(getattr(mq, "codec", None) if codec is None else codec)
         self._clock: Clock = clock or SystemClock()
         self._ids = MessageIds(self._clock)
         self._settings = settings
@@ -122,6 +132,9 @@ class Outbox:
     async def _learn(self, mq: SendsOnce) -> None:
         self._loop = asyncio.get_running_loop()
         self.relay.learn(mq)
+        cancels: list[Any] | None = getattr(mq, "cancels_elsewhere", None)
+        if cancels is not None and self._cancel_alone not in cancels:
+            cancels.append(self._cancel_alone)
 
     @property
     def counts(self) -> Counts:
@@ -160,13 +173,10 @@ class Outbox:
 
         Options are those of `mq.send`. Await it with an `AsyncSession`.
         """
+        _check_session("send", session)
         values = self.values(topic, body, options)
         if isinstance(session, AsyncSession):
             return session.run_sync(self._insert, values)
-        if not isinstance(session, Session):
-            raise BadRequest(
-                f"outbox.send() takes a Session or an AsyncSession, not {type(session).__name__}"
-            )
         return self._insert(session, values)
 
     def values(self, topic: str, body: Any, options: Any) -> dict[str, Any]:
@@ -179,7 +189,8 @@ class Outbox:
             self._begin()
         check_name("topic", topic)
         now_ms = self._clock.now_ms()
-        message = make_outgoing(make_body(body, call_codec(options, self._codec)), options, now_ms)
+        made = make_body(body, call_codec(options, self._codec), CODEC_HINT)
+        message = make_outgoing(made, options, now_ms)
         if message.delay_ms is not None:
             message.due_at_ms, message.delay_ms = now_ms + message.delay_ms, None
         mine = self._mq is not None and message.due_at_ms is None
@@ -205,10 +216,7 @@ class Outbox:
         except DBAPIError as error:
             if not lacks_table(error):
                 raise
-            raise BadRequest(
-                f"there is no table {self.table.fullname!r} in this database: "
-                "outbox.create_tables() makes it, or a migration (docs/outbox.md)"
-            ) from error
+            raise self._no_table() from error
         if values["claimed_by"] is not None:
             row = result.inserted_primary_key[0]  # type: ignore[attr-defined]
             session.info.setdefault(_PENDING, []).append((self, number, row))
@@ -220,6 +228,66 @@ class Outbox:
                 return number
         raise BadRequest(
             "this session's database is none of the outbox's engines; give them all to Outbox([…])"
+        )
+
+    # Taking back.
+
+    @overload
+    def cancel(self, session: Session, message_id: str) -> CancelResult: ...
+
+    @overload
+    def cancel(self, session: AsyncSession, message_id: str) -> Awaitable[CancelResult]: ...
+
+    def cancel(
+        self, session: Session | AsyncSession, message_id: str
+    ) -> CancelResult | Awaitable[CancelResult]:
+        """Take a message back in the session's transaction, by the id that `send` returned.
+
+        CANCELLED: it will never be sent, if this transaction commits. ALREADY_DISPATCHED: a relay
+        has it. UNKNOWN: it is not in the table: sent, cancelled before, or never there; `mq.cancel`
+        tells a sent one. Asks no broker. Await it with an `AsyncSession`.
+        """
+        _check_session("cancel", session)
+        check_value("message_id", message_id, str)
+        name = id_to_text(id_from_text(message_id))
+        if isinstance(session, AsyncSession):
+            return session.run_sync(self._cancel, name)
+        return self._cancel(session, name)
+
+    def _cancel(self, session: Session, message_id: str) -> CancelResult:
+        bind = session.get_bind(clause=insert(self.table))
+        number = self._number(bind.engine)
+        pending = session.info.get(_PENDING, [])
+        own = [row for outbox, of, row in pending if outbox is self and of == number]
+        connection = session.connection(bind_arguments={"clause": insert(self.table)})
+        try:
+            return self.relay.rows.cancel(connection, message_id, own)
+        except DBAPIError as error:
+            if not lacks_table(error):
+                raise
+            raise self._no_table() from error
+
+    async def _cancel_alone(self, message_id: str) -> CancelResult:
+        """For `mq.cancel`: in a transaction of its own, in whichever database it is."""
+        for database in self._databases:
+            try:
+                found = await database.run(
+                    lambda connection: self.relay.rows.cancel(connection, message_id, ())
+                )
+            except DBAPIError as error:
+                if not lacks_table(error):
+                    raise Unavailable(
+                        f"the outbox in {database.name} cannot be asked: {reason(error)}"
+                    ) from error
+            else:
+                if found is not CancelResult.UNKNOWN:
+                    return found
+        return CancelResult.UNKNOWN
+
+    def _no_table(self) -> BadRequest:
+        return BadRequest(
+            f"there is no table {self.table.fullname!r} in this database: "
+            "outbox.create_tables() makes it, or a migration (docs/outbox.md)"
         )
 
     # Waking.
@@ -291,13 +359,14 @@ class Outbox:
         if sweeper is not None and self._life == life.number:
             sweeper.cancel()
 
-    def flush(self, timeout: float = 10.0) -> None:
+    def flush(self, timeout: Duration = 10.0) -> None:
         """Block until all commits of this process so far were looked after."""
+        timeout = seconds_of("timeout", timeout, 0, DAY_MS / 1000)
         self._refuse_on_loop("await outbox.aflush()")
         if not self._drained.wait(timeout):
             raise Unavailable(f"outbox rows were still being sent after {timeout:g} s")
 
-    async def aflush(self, timeout: float = 10.0) -> None:
+    async def aflush(self, timeout: Duration = 10.0) -> None:
         """The same in a coroutine."""
         await asyncio.to_thread(self.flush, timeout)
 
@@ -337,6 +406,14 @@ class Outbox:
             self._give_up(error)
         self.stop()
         await asyncio.to_thread(self._swept.wait, STOP_S)
+
+
+def _check_session(call: str, session: object) -> None:
+    if not isinstance(session, Session | AsyncSession):
+        raise BadRequest(
+            f"outbox.{call}() takes a Session or an AsyncSession, in whose transaction it is, "
+            f"not {typed(session)}"
+        )
 
 
 def _after_commit(session: Session) -> None:

@@ -19,11 +19,14 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from ternmq.batch.encoder import Outgoing
+from ternmq.client.model.durations import seconds_of, typed
 from ternmq.client.model.stored_message import read, unpack
 from ternmq.client.producing.deliver_once import Outcome, SendsOnce, away, choose_group, deliver
 from ternmq.core.clock import Clock
-from ternmq.core.errors import Moved, OverLimit, TernError, Unavailable
+from ternmq.core.database import lacks_table
+from ternmq.core.errors import BadRequest, Moved, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.core.units import DAY_MS
 from ternmq.outbox.database import Database
 from ternmq.outbox.failure import behind, judge, rest_ms
 from ternmq.outbox.rows import OutboxRow, OutboxRows, RowClaim
@@ -51,6 +54,15 @@ class RelaySettings:
     """Seconds from its insert for which a row is left to the process that inserted it."""
     attempts_max: int = 16
     """Refusals of one message after which it is parked."""
+
+    def __post_init__(self) -> None:
+        for name in ("rows_max", "attempts_max"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BadRequest(f"{name} is {typed(value)}; it is a whole number, at least 1")
+        for name in ("lease", "timeout", "poll", "grace"):  # A timedelta becomes seconds.
+            seconds = seconds_of(name, getattr(self, name), 0, DAY_MS / 1000)
+            object.__setattr__(self, name, seconds)
 
 
 @dataclass(slots=True)
@@ -117,6 +129,7 @@ class Relay:
         self._clock = clock
         self._resting: dict[str, _Rest] = {}
         self._turn = 0
+        self._without_table: set[str] = set()
         self._owner: Callable[[str, str], str | None] = lambda topic, order_key: None
 
     # The loops.
@@ -154,9 +167,22 @@ class Relay:
         try:
             taken = await self.sweep_once(mq, database)
         except Exception as error:  # Drivers have words of their own for a lost server.
+            if lacks_table(error):
+                self._say_no_table(database)
+                return 0, self.settings.poll
             log.warning("outbox sweep failed", database=database.name, reason=reason(error))
             return 0, ERROR_PAUSE_S
         return taken, 0.0 if taken else self.settings.poll
+
+    def _say_no_table(self, database: Database) -> None:
+        """Once: it may be about to be made."""
+        if database.name not in self._without_table:
+            self._without_table.add(database.name)
+            log.warning(
+                "there is no outbox table yet: outbox.create_tables() makes it, or a migration",
+                database=database.name,
+                table=self.rows.table.fullname,
+            )
 
     async def sweep_once(self, mq: SendsOnce, database: Database) -> int:
         """Claim what is due and send it; return how many rows were taken."""
@@ -223,8 +249,12 @@ class Relay:
                         done.waiting.append(row)
                         continue
             done.ready.append(row)
+        gone: set[int] = set()
         for group, ids in undecided.items():
-            self.rows.assign(connection, ids, group)
+            gone |= self.rows.assign(connection, ids, group)
+        if gone:
+            done.ready = [row for row in done.ready if row.id not in gone]
+            done.waiting = [row for row in done.waiting if row.id not in gone]
         return done
 
     def choose(self, topic: str, order_key: str | None) -> str | None:

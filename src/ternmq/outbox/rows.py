@@ -37,6 +37,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import delete as sql_delete
 
+from ternmq.client.admin.delays import CancelResult
 from ternmq.outbox.table import PARKED_MS
 
 CLAUSE_MAX = 2_000  # Values in one statement; SQLite takes a million characters.
@@ -215,12 +216,18 @@ class OutboxRows:
             ).rowcount
         return gone
 
-    def assign(self, connection: Connection, ids: Sequence[int], broker_group: str) -> None:
-        """Decide where rows go; once decided it stays."""
-        table = self.table
+    def assign(self, connection: Connection, ids: Sequence[int], broker_group: str) -> set[int]:
+        """Decide where rows go; once decided it stays. Returns those that are gone: cancelled in
+        this moment, so they must not be sent."""
+        table, gone = self.table, set[int]()
         for some in _chunks(ids):
-            undecided = (_among(connection, table.c.id, some), table.c.broker_group.is_(None))
-            connection.execute(update(table).where(*undecided).values(broker_group=broker_group))
+            mine = _among(connection, table.c.id, some)
+            decide = update(table).where(mine, table.c.broker_group.is_(None))
+            done = connection.execute(decide.values(broker_group=broker_group)).rowcount
+            if done != len(some):
+                there = connection.execute(select(table.c.id).where(mine).with_for_update())
+                gone |= set(some) - set(there.scalars())
+        return gone
 
     def release(
         self, connection: Connection, ids: Sequence[int], *, owner: str, values: Mapping[str, Any]
@@ -230,6 +237,30 @@ class OutboxRows:
         for some in _chunks(ids):
             mine = (_among(connection, table.c.id, some), table.c.claimed_by == owner)
             connection.execute(update(table).where(*mine).values(claimed_by=None, **values))
+
+    # Taking back.
+
+    def cancel(self, connection: Connection, message_id: str, own: Sequence[int]) -> CancelResult:
+        """Delete a row that certainly was not sent: no broker group was ever chosen for it, or it
+        is parked, or it is among `own`, which this very transaction has inserted.
+
+        UNKNOWN: there is no such row (any more). By row number, so that nothing else is locked.
+        """
+        table = self.table
+        named = table.c.message_id == message_id
+        waiting = table.c.broker_group.is_(None)
+        row = connection.execute(select(table.c.id).where(named, waiting)).scalar()
+        if row is None:
+            row = connection.execute(select(table.c.id).where(named)).scalar()
+        if row is None:
+            return CancelResult.UNKNOWN
+        this = (table.c.id == row, named)
+        unsent = or_(waiting, table.c.ready_ms == PARKED_MS, table.c.id.in_(own))
+        if connection.execute(sql_delete(table).where(*this, unsent)).rowcount:
+            return CancelResult.CANCELLED
+        there = select(table.c.id).where(*this).with_for_update()  # As it is now, not as it was.
+        gone = connection.execute(there).scalar() is None
+        return CancelResult.UNKNOWN if gone else CancelResult.ALREADY_DISPATCHED
 
     # Looking and repairing, for people.
 

@@ -11,5 +11,6 @@ CREATE TABLE tern_outbox (
     attempts INTEGER DEFAULT '0' NOT NULL,
     error TEXT
 );
+CREATE INDEX tern_outbox_message ON tern_outbox (message_id) WHERE broker_group IS NULL;
 CREATE INDEX tern_outbox_order ON tern_outbox (order_hash, ready_ms, id);
 CREATE INDEX tern_outbox_ready ON tern_outbox (ready_ms, id);

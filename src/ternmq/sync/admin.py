@@ -12,12 +12,13 @@ from ternmq.client.admin.dead_letters import Ranges
 from ternmq.client.admin.drain import DrainProgress
 from ternmq.client.admin.merge_answers import ResetDone
 from ternmq.client.admin.replay import Replay, ReplayProgress
+from ternmq.client.model.start import StartLike
 from ternmq.client.transactions.half_sender import HalfWanted
 from ternmq.client.transport.fan_out import Missing
 from ternmq.sync.delays import Delays
 from ternmq.sync.loop_thread import run
 from ternmq.wire.messages.dead_letters import DeadDone
-from ternmq.wire.messages.groups import Group, HalfLine, LedgerLine, Start
+from ternmq.wire.messages.groups import Group, HalfLine, LedgerLine
 from ternmq.wire.messages.limits import AppLimit
 from ternmq.wire.messages.order_keys import GroupKeys, Placement
 from ternmq.wire.messages.read import Sought
@@ -44,7 +45,8 @@ class Admin:
         return Delays(self._admin.delays)
 
     def create_topic(self, name: str, settings: TopicSettings | None = None) -> Topic:
-        """Make a topic; the one that is there already is returned as it is."""
+        """Make a topic; the one that is there already is returned as it is, with a warning if its
+        settings are others: `set_topic` changes them."""
         return run(self._admin.create_topic(name, settings))
 
     def topics(self, prefix: str = "") -> list[Topic]:
@@ -77,11 +79,11 @@ class Admin:
         """Applications that have a limit."""
         return run(self._admin.limits())
 
-    def seek(self, topic: str, start: Start, broker_group: str = "") -> Sought:
+    def seek(self, topic: str, start: StartLike, broker_group: str = "") -> Sought:
         """Which sequence a start means now, and the bounds of the topic on one broker group."""
         return run(self._admin.seek(topic, start, broker_group))
 
-    def seek_all(self, topic: str, start: Start) -> dict[str, Sought]:
+    def seek_all(self, topic: str, start: StartLike) -> dict[str, Sought]:
         """The same on every broker group, by its name."""
         return run(self._admin.seek_all(topic, start))
 
@@ -95,7 +97,9 @@ class Admin:
         `merged_groups` adds them up."""
         return run(self._admin.groups(topic, group))
 
-    def create_group(self, topic: str, group: str, start: Start, broker_group: str = "") -> Group:
+    def create_group(
+        self, topic: str, group: str, start: StartLike = "earliest", broker_group: str = ""
+    ) -> Group:
         """Make a group, on every broker group."""
         return run(self._admin.create_group(topic, group, start, broker_group))
 
@@ -126,7 +130,12 @@ class Admin:
         return run(self._admin.group_figures(topic, group))
 
     def reset_group(
-        self, topic: str, group: str, start: Start, dry_run: bool = False, broker_group: str = ""
+        self,
+        topic: str,
+        group: str,
+        start: StartLike,
+        dry_run: bool = False,
+        broker_group: str = "",
     ) -> ResetDone:
         """Let a group go on from another place; says how many come again and how many never."""
         return run(self._admin.reset_group(topic, group, start, dry_run, broker_group))

@@ -7,5 +7,6 @@ async with ternmq.testing.node() as url:
 from ternmq.testing.clock import TurnedClock
 from ternmq.testing.disk import SimulatedDisk
 from ternmq.testing.node import node
+from ternmq.testing.settled import settled
 
-__all__ = ["SimulatedDisk", "TurnedClock", "node"]
+__all__ = ["SimulatedDisk", "TurnedClock", "node", "settled"]

@@ -1,5 +1,9 @@
 """A clock that tests turn. The wall clock may jump; the monotonic one only goes forward."""
 
+from math import inf
+
+from ternmq.client.model.durations import Duration, seconds_of
+
 
 class TurnedClock:
     """Stands still until somebody turns it."""
@@ -14,12 +18,13 @@ class TurnedClock:
     def monotonic(self) -> float:
         return self._monotonic
 
-    def turn(self, seconds: float) -> None:
-        """Time passes, for both clocks."""
-        assert seconds >= 0
+    def turn(self, seconds: Duration) -> None:
+        """Time passes, for both clocks: seconds or a timedelta."""
+        seconds = seconds_of("seconds", seconds, 0, inf)
         self._monotonic += seconds
         self._now_ms += int(seconds * 1000)
 
-    def jump(self, seconds: float) -> None:
-        """Somebody sets the wall clock; no time passes."""
+    def jump(self, seconds: Duration) -> None:
+        """Somebody sets the wall clock, maybe back; no time passes."""
+        seconds = seconds_of("seconds", seconds, -inf, inf)
         self._now_ms += int(seconds * 1000)

@@ -79,6 +79,16 @@ def test_offsets_that_fall_or_lie_over_each_other_are_left_to_the_long_way() -> 
         assert read_bare(resealed(batch)) is None, numbers
 
 
+def test_offsets_of_many_rows_are_held_to_the_same() -> None:
+    good = bare([1] * 300)
+    assert read_bare(good) is not None
+    at = len(good) - 304 - 1_208
+    for number, value in ((0, 1), (150, 200), (300, 299)):
+        batch = bytearray(good)
+        struct.pack_into("<i", batch, at + 4 * number, value)
+        assert read_bare(resealed(batch)) is None, number
+
+
 def test_due_times_compression_and_other_columns_are_not_bare() -> None:
     body = [b"x" * 200]
     others = [

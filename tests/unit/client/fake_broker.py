@@ -21,7 +21,7 @@ from ternmq.wire.frame import Frame
 from ternmq.wire.messages.delays import DelayChange, DelayChanged
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Empty, Hello, Welcome
 from ternmq.wire.messages.order_keys import Placed, Placement
-from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
+from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE, FoundPlaces
 from ternmq.wire.messages.pull import (
     DELIVERED,
     Ack,
@@ -206,6 +206,8 @@ class FakeBroker:
                 unpack(payload, Leave)
                 self.left += 1
                 return Empty()
+            case Command.FIND:
+                return FoundPlaces(places=[])
             case Command.SEEK:
                 seek = unpack(payload, Seek)
                 end = self._ends.get(seek.topic, 0)

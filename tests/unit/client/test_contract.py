@@ -47,10 +47,13 @@ def test_every_error_of_the_tree_is_exported() -> None:
 
 def test_the_keywords_of_connect_are_the_fields_of_the_config() -> None:
     """Type checkers need both; neither may have a name or a type that the other lacks."""
-    from ternmq.client.config import ClientConfig, ConnectOptions
+    from ternmq.client.config import DURATIONS, ClientConfig, ConnectOptions
+    from ternmq.client.model.durations import Duration
 
     config = get_type_hints(ClientConfig)
+    seconds = dict.fromkeys(DURATIONS, Duration)  # A config has them as seconds.
 
     assert get_type_hints(ConnectOptions) == {
-        field.name: config[field.name] for field in fields(ClientConfig)
+        field.name: seconds.get(field.name, config[field.name]) for field in fields(ClientConfig)
     }
+    assert {name: config[name] for name in DURATIONS} == dict.fromkeys(DURATIONS, float)

@@ -44,6 +44,14 @@ with transaction.atomic():
     except KeyError:
         pass
 outbox.flush()
+later = outbox.send("t", b"later", delay=3600)
+try:
+    with transaction.atomic():
+        print(outbox.cancel(later))
+        raise KeyError
+except KeyError:
+    pass
+print(outbox.cancel(later), outbox.cancel(later))
 outbox.send("t", b"alone")  # No transaction: committed by itself.
 outbox.flush()
 with connection.cursor() as cursor:
@@ -66,4 +74,9 @@ def test_messages_follow_django_s_transactions(tmp_path: Path) -> None:
         check=False,
     )
 
-    assert done.stdout.splitlines() == ["[b'kept', b'outer', b'alone'] 0", "False"], done.stderr
+    assert done.stdout.splitlines() == [
+        "cancelled",
+        "cancelled unknown",
+        "[b'kept', b'outer', b'alone'] 0",
+        "False",
+    ], done.stderr

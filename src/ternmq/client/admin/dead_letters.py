@@ -4,6 +4,7 @@ Both lie in hidden topics, one on each broker group, and are named by ranges of 
 """
 
 from ternmq.client.admin.calls import AdminCalls
+from ternmq.client.model.arguments import typed_calls
 from ternmq.wire.messages.dead_letters import (
     DeadDone,
     DeadFind,
@@ -18,6 +19,7 @@ from ternmq.wire.record import Record, T
 Ranges = list[tuple[int, int]]
 
 
+@typed_calls
 class SetAsideAdmin(AdminCalls):
     """Calls about messages that wait for a decision."""
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
+from ternmq.client.model.arguments import typed_calls
 from ternmq.client.model.due import make_due, time_ms
 from ternmq.client.model.receipt import Receipt
 from ternmq.client.model.times import shown
@@ -56,6 +57,7 @@ class CancelResult(StrEnum):
     """No delay server has a message of that id (or it was dispatched long ago)."""
 
 
+@typed_calls
 class Delays:
     """`mq.cancel`, `mq.reschedule`, `mq.fire_now` and `mq.admin.delays`."""
 
@@ -110,6 +112,8 @@ class Delays:
     ) -> list[DelayRow]:
         """Messages that wait, by due time, at most `limit`; `end` is not included. `unreadable`:
         only those that cannot go out because their record cannot be read."""
+        if limit < 1:
+            raise BadRequest(f"limit is {limit}; it is at least 1")
         find = DelayFind(
             topic=topic,
             id=id_bytes(id) if id else b"",

@@ -11,7 +11,8 @@ from ternmq.client.admin.calls import AdminCalls
 from ternmq.client.admin.merge_answers import ResetDone, merged_group, reset_done
 from ternmq.client.admin.replay import Replay, ReplayProgress, run_replay
 from ternmq.client.admin.settings import change_of
-from ternmq.client.model.start import make_start
+from ternmq.client.model.arguments import typed_calls
+from ternmq.client.model.start import StartLike, make_start
 from ternmq.client.transport.fan_out import named, not_answered
 from ternmq.core.errors import BadRequest
 from ternmq.wire.messages.groups import (
@@ -25,7 +26,6 @@ from ternmq.wire.messages.groups import (
     GroupSet,
     Ledger,
     LedgerLine,
-    Start,
 )
 from ternmq.wire.messages.limits import ConsumerPause
 from ternmq.wire.messages.order_keys import (
@@ -48,6 +48,7 @@ def sessions_of(group: Group, prefix: str) -> set[str]:
     return {session for session in known if prefix and session.startswith(prefix.lower())}
 
 
+@typed_calls
 class GroupAdmin(AdminCalls):
     """Calls about consumer groups."""
 
@@ -59,7 +60,7 @@ class GroupAdmin(AdminCalls):
         return [named(name, found) for name, answer in answers.items() for found in answer.groups]
 
     async def create_group(
-        self, topic: str, group: str, start: Start, broker_group: str = ""
+        self, topic: str, group: str, start: StartLike = "earliest", broker_group: str = ""
     ) -> Group:
         """Make a group, on every broker group."""
         where = make_start(start)
@@ -128,7 +129,12 @@ class GroupAdmin(AdminCalls):
         return [named(name, each) for name, answer in answers.items() for each in answer.groups]
 
     async def reset_group(
-        self, topic: str, group: str, start: Start, dry_run: bool = False, broker_group: str = ""
+        self,
+        topic: str,
+        group: str,
+        start: StartLike,
+        dry_run: bool = False,
+        broker_group: str = "",
     ) -> ResetDone:
         """Let a group go on from another place; says how many come again and how many never."""
         where = make_start(start)

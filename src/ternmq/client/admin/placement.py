@@ -6,6 +6,7 @@ Meta decides; the brokers move what has to move, and these calls do not wait for
 from collections.abc import Sequence
 
 from ternmq.client.admin.calls import AdminCalls
+from ternmq.client.model.arguments import typed_calls
 from ternmq.wire.messages.order_keys import (
     PlaceChange,
     Placed,
@@ -14,6 +15,7 @@ from ternmq.wire.messages.order_keys import (
 from ternmq.wire.numbers import Command
 
 
+@typed_calls
 class PlacementAdmin(AdminCalls):
     """Calls about order-key slots and weights."""
 

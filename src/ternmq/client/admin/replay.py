@@ -7,15 +7,18 @@ and copies nothing twice, as long as the brokers remember the name (a day at lea
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import get_type_hints
 
+from ternmq.client.model.arguments import check_value
 from ternmq.client.model.start import StartLike, make_start
+from ternmq.client.model.times import shown
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import FanOut
 from ternmq.client.transport.link import Link
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, OverLimit
-from ternmq.core.ids import id_to_text, new_producer_id
+from ternmq.core.ids import id_from_text, id_to_text, new_producer_id
 from ternmq.wire.messages.read import GroupReplay, GroupReplayed, Seek, Sought
 from ternmq.wire.numbers import Command
 
@@ -60,11 +63,27 @@ class ReplayProgress:
     unreadable: int = 0
 
 
+def check_replay(wanted: Replay) -> None:
+    """Raise for what no broker would take, in words about replays."""
+    hints = get_type_hints(Replay)
+    for field_ in fields(Replay):
+        if field_.name not in ("start", "end"):
+            check_value(field_.name, getattr(wanted, field_.name), hints[field_.name])
+    if wanted.rate < 0:
+        raise BadRequest("the rate of a replay must be 0 (no limit) or more messages a second")
+    try:
+        id_from_text(wanted.name)
+    except BadRequest:
+        raise BadRequest(
+            f"name is {shown(wanted.name)}; it is the name of an earlier replay to go on with "
+            "(ReplayProgress.name has it): leave it out for a new one"
+        ) from None
+
+
 async def run_replay(
     cluster: Cluster, wanted: Replay, told: Callable[[ReplayProgress], None]
 ) -> ReplayProgress:
-    if wanted.rate < 0:
-        raise BadRequest("the rate of a replay must be 0 (no limit) or more messages a second")
+    check_replay(wanted)
     groups = await _groups(cluster, wanted)
     found = [cluster.broker(group) for group in groups]
     places = [(link, *await _bounds(cluster, link, wanted)) for link in found]

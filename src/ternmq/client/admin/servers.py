@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ternmq.client.admin.broker_members import BrokerMembers, BrokerState
 from ternmq.client.admin.drain import DrainProgress, look, look_delay
 from ternmq.client.admin.placement import PlacementAdmin
+from ternmq.client.model.arguments import typed_calls
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import BrokerGroupDrain, BrokerGroupKind, HandedOver, Standing
 from ternmq.wire.messages.stats import (
@@ -14,6 +15,7 @@ from ternmq.wire.messages.stats import (
 from ternmq.wire.numbers import Command
 
 
+@typed_calls
 class ServerAdmin(PlacementAdmin):
     """Calls about brokers, delay servers and meta servers."""
 

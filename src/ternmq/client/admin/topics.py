@@ -8,13 +8,13 @@ from typing import Any
 
 from ternmq.client.admin.calls import AdminCalls
 from ternmq.client.admin.settings import change_of, checked
-from ternmq.client.model.start import make_start
+from ternmq.client.model.arguments import typed_calls
+from ternmq.client.model.start import StartLike, make_start
 from ternmq.client.transport.fan_out import named
-from ternmq.core.errors import TopicNotFound
+from ternmq.core.errors import BadRequest, TopicNotFound
+from ternmq.core.log import get_logger
+from ternmq.core.units import MIB
 from ternmq.discovery.hidden_topics import DEAD_PREFIX, REFUSED_PREFIX, plain_name
-from ternmq.wire.messages.groups import (
-    Start,
-)
 from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.limits import AppLimit, AppLimits, LimitSet, TopicSet
 from ternmq.wire.messages.read import Seek, Sought
@@ -34,7 +34,10 @@ from ternmq.wire.messages.topics import (
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record
 
+BODY_SIZE_MAX = 4 * MIB
 TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
+
+log = get_logger()
 
 
 def topic_missing(topic: str, error: TopicNotFound) -> TopicNotFound:
@@ -46,13 +49,23 @@ def topic_missing(topic: str, error: TopicNotFound) -> TopicNotFound:
     return error
 
 
+@typed_calls
 class TopicAdmin(AdminCalls):
     """Calls about topics."""
 
     async def create_topic(self, name: str, settings: TopicSettings | None = None) -> Topic:
-        """Make a topic; the one that is there already is returned as it is."""
-        create = TopicCreate(name=name, settings=checked(settings or TopicSettings()))
-        return await self._cluster.ask_meta(Command.TOPIC_CREATE, create, Topic)
+        """Make a topic; the one that is there already is returned as it is, with a warning if its
+        settings are others: `set_topic` changes them."""
+        wanted = checked(settings or TopicSettings())
+        if not 1 <= wanted.body_size_max <= BODY_SIZE_MAX:
+            raise BadRequest(
+                f"body_size_max is {wanted.body_size_max}; it can be 1 to {BODY_SIZE_MAX}"
+            )
+        create = TopicCreate(name=name, settings=wanted)
+        topic = await self._cluster.ask_meta(Command.TOPIC_CREATE, create, Topic)
+        if settings is not None and topic.settings != settings:
+            log.warning("the topic was there with other settings", topic=name)
+        return topic
 
     async def topics(self, prefix: str = "") -> list[Topic]:
         """All topics, by name, or those whose name begins with `prefix`."""
@@ -98,16 +111,16 @@ class TopicAdmin(AdminCalls):
         """Applications that have a limit."""
         return (await self._cluster.ask_meta(Command.LIMIT_LIST, Empty(), AppLimits)).limits
 
-    async def seek(self, topic: str, start: Start, broker_group: str = "") -> Sought:
+    async def seek(self, topic: str, start: StartLike, broker_group: str = "") -> Sought:
         """Which sequence a start means now, and the bounds of the topic on one broker group."""
         group = await self._fan_out.only("a position", broker_group)
         return (await self._seek(topic, start, [group]))[group]
 
-    async def seek_all(self, topic: str, start: Start) -> dict[str, Sought]:
+    async def seek_all(self, topic: str, start: StartLike) -> dict[str, Sought]:
         """The same on every broker group, by its name."""
         return await self._seek(topic, start, await self._fan_out.chosen(make_start(start)))
 
-    async def _seek(self, topic: str, start: Start, groups: list[str]) -> dict[str, Sought]:
+    async def _seek(self, topic: str, start: StartLike, groups: list[str]) -> dict[str, Sought]:
         seek = Seek(topic=topic, start=make_start(start))
         try:
             return await self._fan_out.ask(Command.SEEK, seek, Sought, groups)

@@ -5,6 +5,7 @@ from typing import Literal, Unpack
 import msgspec
 
 from ternmq.client.admin.calls import AdminCalls
+from ternmq.client.model.arguments import typed_calls
 from ternmq.client.transactions.half_sender import HalfWanted, half_id, make_half_find
 from ternmq.client.transport.fan_out import named
 from ternmq.core.errors import TransactionNotFound
@@ -17,6 +18,7 @@ from ternmq.wire.messages.transactions import HalfEnd, HalfEnded, HalfFind, Half
 from ternmq.wire.numbers import Command
 
 
+@typed_calls
 class TransactionAdmin(AdminCalls):
     """Calls about transactions that have not ended."""
 

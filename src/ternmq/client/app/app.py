@@ -8,28 +8,44 @@
     app.run()
 
 `subscriber.py` checks what a decorator asks for, `handler_pool.py` runs handlers, `handler_loop.py`
-settles by how they end. SIGINT and SIGTERM drain: no more is taken, running handlers may finish
-within `drain_timeout`, the rest is given back, acks are flushed. A second signal does not wait.
+settles by how they end. `lifespan=` is entered first, before anybody is connected to, so that what
+answers a health check does not wait for a broker; `on_startup` functions run with the client at
+hand, before the first message is taken. SIGINT and SIGTERM drain: no more is taken, running
+handlers may finish within `drain_timeout`, the rest is given back, acks are flushed. A second
+signal does not wait.
 """
 
 import asyncio
+import inspect
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
-from typing import Any, Unpack
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
+from typing import Any, TypeVar, Unpack
 
 from ternmq.client.app.handler_loop import HandlerLoop
 from ternmq.client.app.handler_pool import make_pool
+from ternmq.client.app.last_attempts import LastAttempts
 from ternmq.client.app.loop_watch import watch_lag
-from ternmq.client.app.subscriber import Feeding, Subscriber
+from ternmq.client.app.subscriber import Feeding, Subscriber, SubscriberOptions
 from ternmq.client.client import Client, connect
 from ternmq.client.config import ConnectOptions, make_config
-from ternmq.core.errors import BadRequest, Closed
+from ternmq.client.consuming.consumer import Consumer
+from ternmq.client.model.durations import Duration, seconds_of, typed
+from ternmq.client.transport.attempts import Attempts
+from ternmq.core.errors import BadRequest, Closed, TernError
 from ternmq.core.log import get_logger
+from ternmq.discovery.url import parse_url
 
 DRAIN_TIMEOUT_S = 30.0
 DRAIN_TIMEOUT_MAX_S = 24 * 3600.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+H = TypeVar("H", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[[], Any])
+T = TypeVar("T")
+Hook = Callable[[], Any]
+Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
 
 log = get_logger()
 
@@ -38,14 +54,28 @@ class App:
     """Handlers and the client they run on."""
 
     def __init__(
-        self, url: str, *, drain_timeout: float = DRAIN_TIMEOUT_S, **options: Unpack[ConnectOptions]
+        self,
+        url: str,
+        *,
+        drain_timeout: Duration = DRAIN_TIMEOUT_S,
+        lifespan: Lifespan | None = None,
+        **options: Unpack[ConnectOptions],
     ) -> None:
         make_config(options)  # Refuse bad options where they are written.
-        if isinstance(drain_timeout, bool) or not 0 <= drain_timeout <= DRAIN_TIMEOUT_MAX_S:
-            raise BadRequest(f"drain_timeout is {drain_timeout!r}; it is seconds, 0 to a day")
+        parse_url(url)
+        if lifespan is not None and not callable(lifespan):
+            raise BadRequest(
+                f"lifespan is {typed(lifespan)}; it is a function that takes the app and returns "
+                "an async context manager (@asynccontextmanager)"
+            )
         self._url = url
         self._options = options
-        self._drain_timeout = drain_timeout
+        self._drain_timeout = seconds_of("drain_timeout", drain_timeout, 0, DRAIN_TIMEOUT_MAX_S)
+        self._lifespan = lifespan
+        self._at_start: list[Hook] = []
+        self._at_stop: list[Hook] = []
+        self._stop: asyncio.Event | None = None
+        """In `run`: until then servers that are away are waited for."""
         self._subscribers: list[Subscriber] = []
         self._stack: AsyncExitStack | None = None
         self._handler_loops: list[HandlerLoop] = []
@@ -61,9 +91,9 @@ class App:
         return self._mq
 
     def subscriber(
-        self, topics: str | Sequence[str], *, group: str, **options: Any
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Register a handler for one or several topics (R24).
+        self, topics: str | Sequence[str], *, group: str, **options: Unpack[SubscriberOptions]
+    ) -> Callable[[H], H]:
+        """Register a handler for one or several topics.
 
         `concurrency`: messages (or batches) handled at once, by `pool` "tasks" or "threads".
         `batch`: the handler gets up to `batch_size` messages, gathered for `batch_wait` seconds.
@@ -73,18 +103,29 @@ class App:
         handled (`ternmq.inbox`) and hands the handler a session. The rest is passed to
         `consumer` (start, prefetch, filter, ordered, …).
         """
-        feeding = Feeding(topics, group, options)
+        feeding = Feeding(topics, group, dict(options))
 
-        def register(handler: Callable[..., Any]) -> Callable[..., Any]:
+        def register(handler: H) -> H:
             self._subscribers.append(feeding.of(handler))
             return handler
 
         return register
 
+    def on_startup(self, function: F) -> F:
+        """Call this function (plain or async, without arguments) whenever the app has connected,
+        before the first message is taken: `app.mq` is there. May be a decorator."""
+        self._at_start.append(_checked_hook(function))
+        return function
+
+    def on_shutdown(self, function: F) -> F:
+        """Call it when the app stops: handlers have ended, `app.mq` is still there."""
+        self._at_stop.append(_checked_hook(function))
+        return function
+
     # Running.
 
     def run(self) -> None:
-        """Run until SIGINT or SIGTERM."""
+        """Run until SIGINT or SIGTERM; servers that are away at the start are waited for."""
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -104,11 +145,17 @@ class App:
 
         for number in SIGNALS:
             loop.add_signal_handler(number, signalled)
-        async with self:
-            stopped = asyncio.create_task(stop.wait())
+        self._stop = stop
+        await self.start()
+        if self._stack is None:
+            return  # Stopped while it waited for its servers.
+        stopped = asyncio.create_task(stop.wait())
+        try:
             await asyncio.wait([stopped, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
             log.info("app stopping", app=self.mq.app)
+        finally:
+            await self.stop()
 
     async def __aenter__(self) -> "App":
         return await self.start()
@@ -122,25 +169,66 @@ class App:
             raise BadRequest("the app is running already")
         self._hurry = asyncio.Event()
         async with AsyncExitStack() as stack:
-            self._mq = mq = await stack.enter_async_context(connect(self._url, **self._options))
-            await stack.enter_async_context(watch_lag())
-            for subscriber in self._subscribers:
-                consumer = mq.consumer(
-                    subscriber.topics, group=subscriber.group, **subscriber.options
-                )
-                await stack.enter_async_context(consumer)
-                pool = make_pool(subscriber)
-                stack.callback(pool.close)
-                self._handler_loops.append(HandlerLoop(consumer, subscriber, pool))
-            for handler_loop, subscriber in zip(
-                self._handler_loops, self._subscribers, strict=True
-            ):
-                self._tasks.append(
-                    asyncio.create_task(handler_loop.run(), name=f"tern-{subscriber.group}")
-                )
+            if self._lifespan is not None:
+                await stack.enter_async_context(self._lifespan(self))
+            try:
+                await self._begin(stack)
+            except _StoppedEarly:
+                return self
             self._stack = stack.pop_all()
         log.info("app ready", url=self._url, subscribers=len(self._subscribers))
         return self
+
+    async def _begin(self, stack: AsyncExitStack) -> None:
+        self._mq = mq = await self._when_there(self._connect, stack)
+        stack.callback(self._disconnected)
+        for function in self._at_start:
+            await _call_hook(function)
+        await stack.enter_async_context(watch_lag())
+        for subscriber in self._subscribers:
+            consumer = await self._when_there(partial(self._join, mq, subscriber), stack)
+            pool = make_pool(subscriber)
+            stack.callback(pool.close)
+            limits = LastAttempts(mq.admin.tolerant(), subscriber)
+            await limits.learn()
+            stack.callback(limits.stop)
+            self._handler_loops.append(HandlerLoop(consumer, subscriber, pool, limits))
+        for handler_loop, subscriber in zip(self._handler_loops, self._subscribers, strict=True):
+            self._tasks.append(
+                asyncio.create_task(handler_loop.run(), name=f"tern-{subscriber.group}")
+            )
+
+    async def _connect(self, stack: AsyncExitStack) -> Client:
+        return await stack.enter_async_context(connect(self._url, **self._options))
+
+    async def _join(self, mq: Client, subscriber: Subscriber, stack: AsyncExitStack) -> Consumer:
+        consumer = mq.consumer(subscriber.topics, group=subscriber.group, **subscriber.options)
+        return await stack.enter_async_context(consumer)
+
+    async def _when_there(
+        self, begin: Callable[[AsyncExitStack], Coroutine[Any, Any, T]], stack: AsyncExitStack
+    ) -> T:
+        """Begin; in `run` again and again while the servers are away, with one line about it."""
+        if self._stop is None:
+            return await begin(stack)
+        attempts = Attempts()
+        while True:
+            try:
+                done = await _unless(self._stop, begin(stack))
+            except TernError as error:
+                if not error.retryable:
+                    raise
+                if not attempts.failures:
+                    log.warning("app waits for its servers", url=self._url, reason=error.message)
+                await _unless(self._stop, attempts.wait())
+            else:
+                if attempts.failures:
+                    log.info("the servers are there", url=self._url)
+                return done
+
+    def _disconnected(self) -> None:
+        self._mq = None
+        self._handler_loops, self._tasks = [], []
 
     async def stop(self) -> None:
         """Take no more messages, wait for running handlers, flush, leave; raises what failed."""
@@ -156,8 +244,40 @@ class App:
         await asyncio.gather(
             *(handler_loop.drain(until, self._hurry) for handler_loop in handler_loops)
         )
-        await stack.aclose()
-        self._mq = None
+        async with stack:
+            for function in self._at_stop:
+                await _call_hook(function)
         for result in results:
             if isinstance(result, Exception):
                 raise result
+
+
+class _StoppedEarly(Exception):
+    """A signal came while the app waited."""
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """Do it, or end it when the app shall stop."""
+    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([working, stopped], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait([working])
+    if working.cancelled():
+        raise _StoppedEarly
+    return working.result()
+
+
+def _checked_hook(function: F) -> F:
+    if not callable(function):
+        raise BadRequest(f"it is {typed(function)}; it is a function without arguments")
+    return function
+
+
+async def _call_hook(function: Hook) -> None:
+    done = function()
+    if inspect.isawaitable(done):
+        await done

@@ -2,18 +2,24 @@
 
 A handler that fails for every message would else write thousands of lines a second, and writing
 them costs more than telling the broker. Nothing is left out of the counts: what was not written one
-by one is summed up in one line when the second is over, or when the handler loop ends.
+by one is summed up in one line when the second is over, or when the handler loop ends. The first
+failure of a kind (exception and place) has its traceback, and one that was a message's last attempt
+says that it is a dead letter now.
 """
 
 import asyncio
 
 from ternmq.batch.readable import read_or
+from ternmq.client.app.handler_pool import TimedOut
+from ternmq.client.app.last_attempts import LastAttempts
 from ternmq.client.app.subscriber import Subscriber
+from ternmq.client.model.last_error import report
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.core.log import LogBudget, get_logger
 
 LINES_MAX = 10  # In one period.
 PERIOD_S = 1.0
+KINDS_MAX = 100
 
 log = get_logger()
 
@@ -21,15 +27,18 @@ log = get_logger()
 class FailureLog:
     """What is written about the failures of one handler."""
 
-    def __init__(self, subscriber: Subscriber) -> None:
+    def __init__(self, subscriber: Subscriber, limits: LastAttempts) -> None:
         self._subscriber = subscriber
+        self._limits = limits
+        self._shown: set[tuple[object, ...]] = set()
+        """Kinds of failures whose traceback was written."""
         self._loop = asyncio.get_running_loop()
         self._began = -PERIOD_S
         self._budget = LogBudget(LINES_MAX)
         self._last = ""
         self._timer: asyncio.TimerHandle | None = None
 
-    def failed(self, unit: Message | MessageBatch, reason: str) -> None:
+    def failed(self, unit: Message | MessageBatch, reason: str, error: Exception) -> None:
         """A call of the handler ended badly."""
         now = self._loop.time()
         if now - self._began >= PERIOD_S:
@@ -37,7 +46,7 @@ class FailureLog:
             self._began = now
             self._budget.renew()
         if self._budget.allows(len(unit) if isinstance(unit, MessageBatch) else 1):
-            self._say(unit, reason)
+            self._say(unit, reason, error)
             return
         self._last = reason
         if self._timer is None:
@@ -58,8 +67,13 @@ class FailureLog:
                 last_reason=self._last,
             )
 
-    def _say(self, unit: Message | MessageBatch, reason: str) -> None:
+    def _say(self, unit: Message | MessageBatch, reason: str, error: Exception) -> None:
         first = unit[0] if isinstance(unit, MessageBatch) else unit
+        more: dict[str, str] = {}
+        if self._limits.was_last(unit.topic, first.attempt):
+            more["outcome"] = "dead letter now"
+        if (trace := self._traceback(error)) is not None:
+            more["stack"] = trace  # The name under which structlog writes lines as lines.
         log.warning(
             "handler failed",
             topic=unit.topic,
@@ -68,4 +82,18 @@ class FailureLog:
             attempt=first.attempt,
             messages=len(unit) if isinstance(unit, MessageBatch) else 1,
             reason=reason,
+            **more,
         )
+
+    def _traceback(self, error: Exception) -> str | None:
+        """None if one of this kind was written, or there is none."""
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        where = None if place is None else (place.tb_frame.f_code.co_filename, place.tb_lineno)
+        kind = (type(error), where)
+        if isinstance(error, TimedOut) or kind in self._shown or len(self._shown) >= KINDS_MAX:
+            return None
+        self._shown.add(kind)
+        found = report(error, "")
+        return found[2] if found is not None else None

@@ -12,6 +12,7 @@ import asyncio
 
 from ternmq.client.app.failure_log import FailureLog
 from ternmq.client.app.handler_pool import HandlerPool, TimedOut
+from ternmq.client.app.last_attempts import LastAttempts
 from ternmq.client.app.subscriber import Subscriber
 from ternmq.client.consuming.consumer import Consumer
 from ternmq.client.model.last_error import writable
@@ -28,13 +29,19 @@ log = get_logger()
 class HandlerLoop:
     """Feeds one handler from one consumer."""
 
-    def __init__(self, consumer: Consumer, subscriber: Subscriber, pool: HandlerPool) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        subscriber: Subscriber,
+        pool: HandlerPool,
+        limits: LastAttempts,
+    ) -> None:
         self._consumer = consumer
         self._subscriber = subscriber
         self._pool = pool
         self._free = asyncio.Semaphore(subscriber.concurrency)
         self._running: set[asyncio.Task[None]] = set()
-        self._failures = FailureLog(subscriber)
+        self._failures = FailureLog(subscriber, limits)
         self.stuck = 0
         """Threads that are still at a message which timed out."""
 
@@ -135,7 +142,7 @@ class HandlerLoop:
 
     def _failed(self, unit: Message | MessageBatch, error: Exception) -> None:
         reason = f"{type(error).__name__}: {writable(error)}"
-        self._failures.failed(unit, reason)
+        self._failures.failed(unit, reason, error)
         unit.retry(after=self._subscriber.retry_after, reason=reason, error=error)
 
     def _unstuck(self, _: "asyncio.Future[None]") -> None:

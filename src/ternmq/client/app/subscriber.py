@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypedDict
 
 from ternmq.client.consuming.subscription_plan import PREFETCH_MAX, ConsumerOptions, make_plan
-from ternmq.client.model.checks import check_options
+from ternmq.client.model.arguments import check_options, check_value
+from ternmq.client.model.delivery import AFTER_MAX_S
+from ternmq.client.model.durations import Duration, maybe_seconds_of, seconds_of, typed
+from ternmq.client.model.times import shown
 from ternmq.core.errors import BadRequest
 
 Handler = Callable[[Any], Any]
@@ -30,19 +33,23 @@ class HandledOnce(Protocol):
     def guard(self, handler: Callable[..., Any], group: str, /) -> Handler: ...
 
 
-class SubscriberOptions(TypedDict, total=False):
-    """The keywords of `subscriber` besides topics and group; the rest are those of `consumer`."""
+class HandlerOptions(TypedDict, total=False):
+    """The keywords of `subscriber` that `consumer` does not have."""
 
     concurrency: int
     pool: PoolName | None
     batch: bool
     batch_size: int
-    batch_wait: float
+    batch_wait: Duration
     auto_ack: bool
-    timeout: float | None
+    timeout: Duration | None
     local_retries: int
-    retry_after: float | None
+    retry_after: Duration | None
     inbox: HandledOnce | None
+
+
+class SubscriberOptions(ConsumerOptions, HandlerOptions, total=False):
+    """The keywords of `subscriber` besides topics and group, for type checkers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,16 +80,18 @@ class Feeding:
 
     def __init__(self, topics: str | Sequence[str], group: str, options: dict[str, Any], /) -> None:
         given = dict(options)
-        own = {name: given.pop(name) for name in SubscriberOptions.__annotations__ if name in given}
-        known = {*ConsumerOptions.__annotations__, *SubscriberOptions.__annotations__}
-        check_options("subscriber", given, known)
+        check_options("subscriber", given, SubscriberOptions.__annotations__)
+        own = {name: given.pop(name) for name in HandlerOptions.__annotations__ if name in given}
         self._pool: PoolName | None = own.get("pool")
-        if self._pool not in (None, "tasks", "threads"):
-            raise BadRequest(f"pool is {self._pool!r}; it can be 'tasks' or 'threads'")
+        check_value("pool", self._pool, PoolName | None)
         self._batch = _yes_or_no("batch", own.get("batch", False))
         if not self._batch and ("batch_size" in own or "batch_wait" in own):
             raise BadRequest("batch_size and batch_wait are for batch=True")
         self._inbox: HandledOnce | None = own.get("inbox")
+        if self._inbox is not None and not callable(getattr(self._inbox, "guard", None)):
+            raise BadRequest(
+                f"inbox is {typed(self._inbox)}; it is an Inbox(engine) of ternmq.inbox"
+            )
         if self._inbox is not None and (self._batch or own.get("auto_ack") is False):
             raise BadRequest(
                 "inbox= handles message by message and acks after its own commit: "
@@ -91,13 +100,13 @@ class Feeding:
         self._checked = {
             "concurrency": _whole("concurrency", own.get("concurrency", 1), 1, CONCURRENCY_MAX),
             "batch_size": self._batch_size(own.get("batch_size", BATCH_SIZE)),
-            "batch_wait": _number("batch_wait", own.get("batch_wait", 0.0), 0, BATCH_WAIT_MAX_S),
+            "batch_wait": seconds_of("batch_wait", own.get("batch_wait", 0.0), 0, BATCH_WAIT_MAX_S),
             "auto_ack": _yes_or_no("auto_ack", own.get("auto_ack", True)),
-            "timeout": _maybe("timeout", own.get("timeout"), 0.001, TIMEOUT_MAX_S),
+            "timeout": maybe_seconds_of("timeout", own.get("timeout"), 0.001, TIMEOUT_MAX_S),
             "local_retries": _whole(
                 "local_retries", own.get("local_retries", 0), 0, LOCAL_RETRIES_MAX
             ),
-            "retry_after": _maybe("retry_after", own.get("retry_after"), 0, 2**31),
+            "retry_after": maybe_seconds_of("retry_after", own.get("retry_after"), 0, AFTER_MAX_S),
         }
         at_once = self._checked["concurrency"] * max(1, self._checked["batch_size"])
         given.setdefault("prefetch", min(max(2 * at_once, PREFETCH_MIN), PREFETCH_MAX))
@@ -107,6 +116,10 @@ class Feeding:
 
     def of(self, handler: Callable[..., Any]) -> Subscriber:
         """The subscriber; refuses a pool that this kind of handler cannot run in."""
+        if not callable(handler):
+            raise BadRequest(f"a handler is a function of a message, not {typed(handler)}")
+        if self._inbox is None:
+            _check_parameters(handler, "batch" if self._batch else "message")
         if self._inbox is not None:
             handler = self._inbox.guard(handler, self._group)
         waits = is_coroutine(handler)
@@ -138,23 +151,25 @@ def is_coroutine(handler: Handler) -> bool:
     )
 
 
-def _number(name: str, value: Any, low: float, high: float) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise BadRequest(f"{name} is {value!r}; it can be {low:g} to {high:g}")
-    return value
+def _check_parameters(handler: Callable[..., Any], given: str) -> None:
+    """Here, and not when the first messages have become dead letters."""
+    try:
+        inspect.signature(handler).bind(given)
+    except TypeError as error:
+        raise BadRequest(f"a handler is called with ({given}): {error}") from error
+    except ValueError:  # Not written in Python: nobody can say.
+        return
 
 
 def _whole(name: str, value: Any, low: int, high: int) -> Any:
-    if not isinstance(value, int):
-        raise BadRequest(f"{name} is {value!r}; it is a whole number")
-    return _number(name, value, low, high)
-
-
-def _maybe(name: str, value: Any, low: float, high: float) -> Any:
-    return None if value is None else _number(name, value, low, high)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadRequest(f"{name} is {typed(value)}; it is a whole number")
+    if not low <= value <= high:
+        raise BadRequest(f"{name} is {shown(value)}; it can be {low} to {high}")
+    return value
 
 
 def _yes_or_no(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise BadRequest(f"{name} is {value!r}; it is True or False")
+        raise BadRequest(f"{name} is {typed(value)}; it is True or False")
     return value

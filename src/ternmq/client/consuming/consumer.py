@@ -15,7 +15,9 @@ from collections.abc import AsyncIterator, Callable
 
 from ternmq.client.consuming.subscription_plan import SubscriptionPlan
 from ternmq.client.consuming.subscriptions import Subscriptions
+from ternmq.client.model.arguments import check_value
 from ternmq.client.model.delivery import BACK, Delivery
+from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
@@ -23,6 +25,8 @@ from ternmq.core.errors import BadRequest, Closed, TernError
 
 TURN_ROWS = 256  # Rows shown before the loop gets a turn: a pull that was started goes out then.
 BATCH_ROWS = 4096
+WAIT_MAX_S = 24 * 3600.0
+NOT_STARTED = "this consumer is not started: use it in 'async with' ('with' in ternmq.sync)"
 
 
 class Consumer:
@@ -143,7 +147,7 @@ class Consumer:
         return _Batches(self, rows_max)
 
     async def next_batch(
-        self, rows_max: int = BATCH_ROWS, *, wait: float = 0.0, exact: bool = False
+        self, rows_max: int = BATCH_ROWS, *, wait: Duration = 0.0, exact: bool = False
     ) -> MessageBatch | None:
         """The next batch; None once the consumer is closed.
 
@@ -151,6 +155,11 @@ class Consumer:
         `rows_max`; else a stored batch that begins within it is not cut.
         """
         self._check_life()
+        if self._state == "new":
+            raise Closed(NOT_STARTED)
+        _check_rows_max(rows_max)
+        check_value("exact", exact, bool)
+        wait = seconds_of("wait", wait, 0, WAIT_MAX_S)
         try:
             if self._row == self._row_end:
                 await self._next_range()
@@ -287,7 +296,7 @@ class Consumer:
     def _check(self) -> None:
         self._check_life()
         if self._state != "open":
-            raise Closed("this consumer is not started or closed; use it in 'async with'")
+            raise Closed(NOT_STARTED if self._state == "new" else "this consumer is closed")
 
     def _check_life(self) -> None:
         if self._life != life.number:
@@ -298,8 +307,7 @@ class _Batches:
     """Iterates over a consumer batch by batch."""
 
     def __init__(self, consumer: Consumer, rows_max: int) -> None:
-        if rows_max < 1:
-            raise BadRequest(f"rows_max is {rows_max}; it is at least 1")
+        _check_rows_max(rows_max)
         self._consumer = consumer
         self._rows_max = rows_max
 
@@ -311,6 +319,11 @@ class _Batches:
         if batch is None:
             raise StopAsyncIteration
         return batch
+
+
+def _check_rows_max(rows_max: object) -> None:
+    if isinstance(rows_max, bool) or not isinstance(rows_max, int) or rows_max < 1:
+        raise BadRequest(f"rows_max is {typed(rows_max)}; it is a whole number, at least 1")
 
 
 def _alike(one: Delivery, other: Delivery) -> bool:

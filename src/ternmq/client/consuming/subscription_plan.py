@@ -3,23 +3,43 @@
 `make_plan` checks the keywords of `mq.consumer`; every refusal says what to write instead. Pure.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal, Protocol, TypedDict
 
-from ternmq.client.model.checks import check_options
+from ternmq.client.admin.settings import change_of
+from ternmq.client.model.arguments import check_typed_options, fits
 from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.delivery import Delivery
+from ternmq.client.model.durations import typed
 from ternmq.client.model.start import StartLike, make_start
+from ternmq.client.model.times import shown
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.ids import check_name
-from ternmq.wire.messages.groups import Start
+from ternmq.core.retry import check_policy
+from ternmq.wire.messages.groups import GroupSet, Start
 
 PREFETCH_MAX = 1_000_000
 TOPICS_MAX = 1024
 
 
-class ConsumerOptions(TypedDict, total=False):
+class GroupOptions(TypedDict, total=False):
+    """Settings of the group that a consumer declares; as for `admin.set_group`."""
+
+    retry: str | None
+    on_failure: Literal["retry", "stop"] | None
+    ordered_attempts_max: int | None
+    rate: int | str | None
+    bytes_rate: int | str | None
+    in_flight_max: int | None
+    consumer_in_flight_max: int | None
+    backlog_alarm: int | None
+    dead_letter_keep_ms: int | str | timedelta | None
+    priority: bool | None
+
+
+class ConsumerOptions(GroupOptions, total=False):
     """The keywords of `consumer` besides topics and group, for type checkers."""
 
     start: StartLike
@@ -47,6 +67,8 @@ class SubscriptionPlan:
     filter: str = ""
     ordered: bool = False
     attempts_max: int | None = None
+    declared: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the group that the code says, as they are sent."""
 
 
 def consumer_options(options: dict[str, Any], codec: object) -> ConsumerOptions:
@@ -60,13 +82,15 @@ def make_plan(
     topics: str | Sequence[str], group: str, options: ConsumerOptions, *, timeout: float
 ) -> SubscriptionPlan:
     """Check what a consumer is asked for."""
-    check_options("consumer", options, ConsumerOptions.__annotations__)
+    check_typed_options("consumer", options, ConsumerOptions, but=("start", "codec", "prefetch"))
+    if not fits(topics, str | Sequence[str]):
+        raise BadRequest(f"topics is {typed(topics)}; it is one name or a list of different names")
     names = [topics] if isinstance(topics, str) else list(topics)
     if not 0 < len(names) <= TOPICS_MAX or len(set(names)) != len(names):
-        raise BadRequest(f"topics is {topics!r}; it is one name or a list of different names")
+        raise BadRequest(f"topics is {shown(topics)}; it is one name or a list of different names")
     prefetch = options.get("prefetch", 1000)
     if isinstance(prefetch, bool) or not isinstance(prefetch, int):
-        raise BadRequest(f"prefetch is {prefetch!r}; it is a number of messages")
+        raise BadRequest(f"prefetch is {typed(prefetch)}; it is a number of messages")
     if not 0 < prefetch <= PREFETCH_MAX:
         raise BadRequest(f"prefetch is {prefetch}; it can be 1 to {PREFETCH_MAX}")
     return SubscriptionPlan(
@@ -81,7 +105,21 @@ def make_plan(
         filter=options.get("filter") or "",
         ordered=bool(options.get("ordered")),
         attempts_max=options.get("attempts_max"),
+        declared=declared_settings(options),
     )
+
+
+def declared_settings(options: ConsumerOptions) -> dict[str, Any]:
+    """The settings of the group among the keywords of a consumer, checked."""
+    given: dict[str, Any] = {
+        name: value
+        for name in GroupOptions.__annotations__
+        if (value := options.get(name)) is not None
+    }
+    if "retry" in given:
+        check_policy(given["retry"])
+    made = change_of(GroupSet, given, topic="", group="")
+    return {name: getattr(made, name) for name in given}
 
 
 class DeliverySink(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from ternmq.client.consuming.group_settings import carry_settings
+from ternmq.client.consuming.group_settings import carry_settings, declare_settings
 from ternmq.client.consuming.subscription import Subscription
 from ternmq.client.consuming.subscription_plan import DeliverySink, SubscriptionPlan
 from ternmq.client.transport.attempts import Attempts
@@ -37,6 +37,8 @@ class Subscriptions:
         self._joined: dict[str, Subscription] = {}
         self._joining: dict[str, asyncio.Task[None]] = {}
         self._resting = False
+        self._told: set[str] = set()
+        """Topics whose group the code has set, as the log says."""
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(list(self._joined.values()))
@@ -132,7 +134,10 @@ class Subscriptions:
         broker, reader = self._cluster.broker(group), self._cluster.reader(group)
         subscription = Subscription(broker, plan, self._sink, reader=reader)
         try:
+            there = await declare_settings(self._cluster, group, plan, self._told)
             await subscription.start()
+            if not there:
+                await declare_settings(self._cluster, group, plan, self._told)
         except BaseException:
             await subscription.stop()
             raise

@@ -10,9 +10,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from ternmq.batch.envelope import Envelope, read_errors
 from ternmq.client.model.codec import Codec
+from ternmq.client.model.durations import Duration, seconds_of
 from ternmq.client.model.last_error import LastError, report, writable
-from ternmq.client.model.times import shown, time_from_ms
+from ternmq.client.model.times import time_from_ms
 from ternmq.core.errors import BadRequest
+from ternmq.core.retry import AFTER_MAX_MS
 
 
 class SettleReceipt(Protocol):
@@ -46,6 +48,7 @@ class DeliverySource(Protocol):
 
 
 REASON_SIZE_MAX = 1024
+AFTER_MAX_S = AFTER_MAX_MS / 1000
 
 
 class Outcome:
@@ -79,14 +82,14 @@ def _plain(after_ms: int) -> Outcome:
     return Outcome("retry", after_ms)
 
 
-def retry_outcome(after: float | None, reason: str, error: BaseException | None = None) -> Outcome:
+def retry_outcome(
+    after: Duration | None, reason: str, error: BaseException | None = None
+) -> Outcome:
     """Checked: come again after so many seconds, or (None) when the group's policy says."""
     silent = error is None and isinstance(reason, str) and not reason
     if after is None:
         return BY_POLICY if silent else Outcome("retry", -1, reason, error)
-    if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after <= 2**31:
-        raise BadRequest(f"retry after {shown(after)}: it is a number of seconds, 0 or more")
-    after_ms = int(after * 1000)
+    after_ms = int(seconds_of("after", after, 0, AFTER_MAX_S) * 1000)
     return _plain(after_ms) if silent else Outcome("retry", after_ms, reason, error)
 
 

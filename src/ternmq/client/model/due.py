@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from ternmq.batch.encoder import Due
 from ternmq.batch.layout import DUE_MAX_MS
+from ternmq.client.model.durations import typed
 from ternmq.client.model.times import shown
 from ternmq.core.errors import BadRequest
 
@@ -37,7 +38,7 @@ def delay_ms(delay: object) -> int:
     elif isinstance(delay, float) and math.isfinite(delay):
         ms = math.ceil(delay * 1000) if delay < DUE_MAX_MS else DUE_MAX_MS + 1
     else:
-        raise BadRequest(f"delay is {shown(delay)}; it is a number of seconds, or a timedelta")
+        raise BadRequest(f"delay is {typed(delay)}; it is a number of seconds, or a timedelta")
     if ms < 0:
         raise BadRequest(f"delay is {shown(delay)}; it cannot be below 0: leave it out for now")
     if ms > DUE_MAX_MS:
@@ -48,7 +49,7 @@ def delay_ms(delay: object) -> int:
 def time_ms(at: object) -> int:
     """An aware datetime as milliseconds since 1970, rounded up; before that is long past."""
     if not isinstance(at, datetime):
-        raise BadRequest(f"at is {shown(at)}; it is a datetime with a time zone")
+        raise BadRequest(f"at is {typed(at)}; it is a datetime with a time zone")
     if at.tzinfo is None or at.utcoffset() is None:
         raise BadRequest(
             f"at is {shown(at)}, which has no time zone: write datetime.now(UTC) + ..., or "

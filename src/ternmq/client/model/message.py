@@ -10,6 +10,7 @@ from ternmq.batch.properties import PropertyValue
 from ternmq.client.model.codec import decode_body
 from ternmq.client.model.delivery import (
     ACK,
+    BACK,
     Delivery,
     Fence,
     Outcome,
@@ -17,6 +18,7 @@ from ternmq.client.model.delivery import (
     reject_outcome,
     retry_outcome,
 )
+from ternmq.client.model.durations import Duration
 from ternmq.client.model.last_error import LastError
 from ternmq.client.model.times import time_from_ms
 from ternmq.discovery.hidden_topics import LANE_PREFIX
@@ -126,7 +128,7 @@ class Message:
         return source.flushing
 
     def retry(
-        self, after: float | None = None, reason: str = "", error: BaseException | None = None
+        self, after: Duration | None = None, reason: str = "", error: BaseException | None = None
     ) -> SettleReceipt:
         """Not handled: deliver it again, after a while that the group's policy says, or `after`.
 
@@ -137,6 +139,10 @@ class Message:
     def reject(self, reason: str = "", error: BaseException | None = None) -> SettleReceipt:
         """Never deliver it to this group again; it is kept as a dead letter."""
         return self._settle(reject_outcome(reason, error))
+
+    def release(self) -> SettleReceipt:
+        """Not looked at: give it back as it was, for any consumer at once; no attempt counts."""
+        return self._settle(BACK)
 
     def _settle(self, outcome: Outcome) -> SettleReceipt:
         source = self._delivery.source
@@ -263,7 +269,7 @@ class MessageBatch:
         return self._settle(ACK)
 
     def retry(
-        self, after: float | None = None, reason: str = "", error: BaseException | None = None
+        self, after: Duration | None = None, reason: str = "", error: BaseException | None = None
     ) -> SettleReceipt:
         """Deliver all that are not settled yet again, by the group's policy or `after` seconds."""
         return self._settle(retry_outcome(after, reason, error))
@@ -271,6 +277,10 @@ class MessageBatch:
     def reject(self, reason: str = "", error: BaseException | None = None) -> SettleReceipt:
         """Keep all that are not settled yet as dead letters."""
         return self._settle(reject_outcome(reason, error))
+
+    def release(self) -> SettleReceipt:
+        """Give back all that are not settled yet, as they were; no attempt counts."""
+        return self._settle(BACK)
 
     def _settle(self, outcome: Outcome) -> SettleReceipt:
         source = self._parts[0][0].source

@@ -4,16 +4,17 @@ Pure: nothing here waits or sends. Every refusal says which value is wrong and w
 instead, before the message has entered a buffer or used up a sequence.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import BODY_SIZE_MAX
 from ternmq.batch.properties import PropertyValue, check_properties
-from ternmq.client.model.checks import check_options
+from ternmq.client.model.arguments import check_options
 from ternmq.client.model.codec import Codec, CodecName, encode_body, find_codec
 from ternmq.client.model.due import make_due
+from ternmq.client.model.durations import Duration, typed
 from ternmq.client.model.times import TIME_MAX_MS, shown
 from ternmq.core.errors import BadRequest, TooLarge
 from ternmq.core.units import MIB
@@ -34,17 +35,26 @@ class SendOptions(TypedDict, total=False):
     at: datetime | None
     codec: Codec | CodecName | None
     confirm_group: str | None
-    timeout: float | None
+    timeout: Duration | None
 
 
-def make_body(body: Any, codec: Codec | None) -> bytes:
+CODEC_HINT = "connect with codec='json' or codec='msgpack'"
+
+
+def make_body(body: Any, codec: Codec | None, hint: str = CODEC_HINT) -> bytes:
     """The bytes of one message."""
-    if codec is not None:
+    if type(body) is bytes and codec is None:
+        pass  # Most are.
+    elif isinstance(body, Outgoing):  # A codec would write it down, options and all, as the body.
+        raise BadRequest(
+            "an Outgoing goes into a list: send_many(topic, [outgoing]); send() takes a body and "
+            "options"
+        )
+    elif codec is not None:
         body = encode_body(codec, body)
     elif not isinstance(body, bytes | bytearray | memoryview):
         raise BadRequest(
-            f"a body is bytes, not {type(body).__name__}: encode it (text.encode()), or connect "
-            "with codec='json' or codec='msgpack'"
+            f"a body is bytes, not {type(body).__name__}: encode it (text.encode()), or {hint}"
         )
     if type(body) is not bytes:
         body = bytes(memoryview(body))  # Not by `bytes(body)`: a subclass may say something else.
@@ -54,6 +64,24 @@ def make_body(body: Any, codec: Codec | None) -> bytes:
             "4 MiB after compression: send a link to large data"
         )
     return body  # type: ignore[no-any-return]
+
+
+def listed_bodies(bodies: Any) -> Sequence[Any]:
+    """The messages of one call as a list; a lone body is refused, not taken apart."""
+    if isinstance(bodies, list | tuple):
+        return bodies
+    if isinstance(bodies, Iterable) and not isinstance(
+        bodies, str | bytes | bytearray | memoryview | Mapping
+    ):
+        return list(bodies)
+    raise BadRequest(f"bodies is {typed(bodies)}; it is a list: send_many(topic, [body, …])")
+
+
+def refuse_idle_options(bodies: Sequence[Any], options: SendOptions) -> None:
+    """Options are for the messages that bring none of their own; there must be one."""
+    used = any(name != "codec" for name in options)
+    if used and bodies and all(isinstance(body, Outgoing) for body in bodies):
+        raise BadRequest("an Outgoing has its own key, tag and so on; pass no options")
 
 
 def call_codec(options: SendOptions, codec: Codec | None) -> Codec | None:
@@ -91,6 +119,8 @@ def make_outgoing(body: bytes, options: SendOptions, now_ms: int) -> Outgoing:
 
 def adopt_outgoing(message: Outgoing, now_ms: int) -> Outgoing:
     """Check a message that the caller built; it stays the caller's, so it is copied."""
+    if not isinstance(message, Outgoing):
+        raise BadRequest(f"it is {typed(message)}; it is a ternmq.Outgoing(body=…)")
     if message.due_at_ms is not None and message.delay_ms is not None:
         raise BadRequest("an Outgoing has delay_ms (from now) or due_at_ms (a time), not both")
     made = Outgoing(  # Field by field: `replace` takes ten times as long.
@@ -160,7 +190,7 @@ def _expire_at(ttl: float | timedelta | None, now_ms: int) -> int | None:
         return None
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise BadRequest(f"ttl is {shown(ttl)}; it is a number of seconds above 0, or a timedelta")
+        raise BadRequest(f"ttl is {typed(ttl)}; it is a number of seconds above 0, or a timedelta")
     if seconds > (TIME_MAX_MS - now_ms) / 1000:
         raise BadRequest(f"ttl is {shown(ttl)}; it would end after the year 9999: leave it out")
     return now_ms + int(seconds * 1000)

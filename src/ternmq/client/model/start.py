@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from ternmq.client.model.durations import typed
 from ternmq.client.model.times import shown
 from ternmq.core.errors import BadRequest
 from ternmq.wire.messages.groups import Start
@@ -17,7 +18,10 @@ def make_start(start: StartLike) -> Start:
     if isinstance(start, Start):
         if start.at not in PLACES:
             raise BadRequest(f"at is {shown(start.at)}; it can be {', '.join(PLACES)}")
-        _check_number("value", start.value)
+        value: object = start.value
+        if start.at == "time" and isinstance(value, datetime):
+            return Start(at="time", value=milliseconds(value))
+        _check_number("value", value)
         return start
     if isinstance(start, datetime):
         return Start(at="time", value=milliseconds(start))
@@ -39,8 +43,10 @@ def _check_number(name: str, value: object) -> None:
         raise BadRequest(f"{name} is {shown(value)}; a sequence or a time is 0 to 2**63 - 1")
 
 
-def milliseconds(when: datetime) -> int:
+def milliseconds(when: datetime, name: str = "start") -> int:
     """Milliseconds since 1970 of an aware datetime."""
+    if not isinstance(when, datetime):
+        raise BadRequest(f"{name} is {typed(when)}; it is a datetime with a time zone")
     if when.tzinfo is None:
         raise BadRequest(
             f"{when!r} has no time zone; write for example datetime.now(UTC) or when.astimezone()"

@@ -8,6 +8,7 @@ are one error, which says what is known and carries the receipt.
 import asyncio
 from typing import Any, NamedTuple
 
+from ternmq.client.model.durations import seconds_of, typed
 from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import back_off
@@ -44,13 +45,9 @@ class ConfirmRequest(NamedTuple):
 def make_confirm_request(group: object, timeout: object) -> ConfirmRequest:
     """Check `confirm_group` and `timeout`."""
     if not isinstance(group, str):
-        raise BadRequest(f"confirm_group is {group!r}; it is the name of a group")
-    seconds = TIMEOUT_S if timeout is None else timeout
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise BadRequest(f"timeout is {timeout!r}; it is a number of seconds")
-    if not 0 <= seconds <= TIMEOUT_MAX_S:
-        raise BadRequest(f"timeout is {timeout!r}; it can be 0 to {TIMEOUT_MAX_S:g} seconds")
-    return ConfirmRequest(check_name("group", group), float(seconds))
+        raise BadRequest(f"confirm_group is {typed(group)}; it is the name of a group")
+    seconds = seconds_of("timeout", TIMEOUT_S if timeout is None else timeout, 0, TIMEOUT_MAX_S)
+    return ConfirmRequest(check_name("group", group), seconds)
 
 
 def take_confirm_request(options: dict[str, Any]) -> ConfirmRequest | None:
@@ -77,6 +74,10 @@ async def confirm(
     cluster: Cluster, receipt: Receipt | BatchReceipt, wanted: ConfirmRequest
 ) -> None:
     """Return when the group has acked everything; else raise `NotConfirmed`."""
+    if not isinstance(receipt, Receipt | BatchReceipt):
+        raise BadRequest(
+            f"receipt is {typed(receipt)}; confirm() takes what send() or send_many() returned"
+        )
     until = asyncio.get_running_loop().time() + wanted.timeout
     spans = spans_of(receipt)
     limit = asyncio.Semaphore(ASKING_MAX)

@@ -144,13 +144,17 @@ class Producer:
 
     def _accumulator(self, topic: str, row: Row) -> Accumulator:
         """Where a row waits to be sent."""
-        if isinstance(row, bytes):
-            return self._accumulators.get(topic) or self._open(topic, None)
-        delay_line = delay_line_of(topic, row)
-        if delay_line is None and row.order_key is not None:
+        try:
+            if isinstance(row, bytes):
+                return self._accumulators.get(topic) or self._open(topic, None)
+            delay_line = delay_line_of(topic, row)
+            if delay_line is None and row.order_key is not None:
+                check_name("topic", topic)
+                return self.ordered.queue(topic, row.order_key)
+            return self._accumulators.get(delay_line or topic) or self._open(topic, delay_line)
+        except TypeError:  # A list, for example, that no dict can look for.
             check_name("topic", topic)
-            return self.ordered.queue(topic, row.order_key)
-        return self._accumulators.get(delay_line or topic) or self._open(topic, delay_line)
+            raise
 
     def _open(self, topic: str, delay_line: DelayLine | None) -> Accumulator:
         check_name("topic", topic)

@@ -20,6 +20,7 @@ from ternmq.client.model.outgoing import (
     call_codec,
     make_body,
     make_outgoing,
+    refuse_idle_options,
 )
 from ternmq.client.model.receipt import BatchReceipt
 from ternmq.client.producing.accumulator import (
@@ -37,7 +38,7 @@ from ternmq.client.producing.producer import Producer
 from ternmq.client.producing.producer_batch import ProducerBatch
 from ternmq.client.producing.senders import Senders
 from ternmq.client.transport.balancing import Affinity
-from ternmq.core.errors import BadRequest, BufferFull, Closed, TernError
+from ternmq.core.errors import BufferFull, Closed, TernError
 from ternmq.core.ids import check_name
 
 TURN_ROWS = 1024  # Rows checked one by one before the loop gets a turn.
@@ -54,6 +55,8 @@ class SendMany:
         self._has_options = any(name != "codec" for name in options)
         self._due = make_due(options.get("delay"), options.get("at"))
         self._plain = self._codec is None and options.keys() <= {"codec", "delay", "at"}
+        self._alike = True
+        """No row brings its own options."""
         self._receipt = BatchReceipt(0)
         self._affinity = Affinity()
         self._under_way = 0
@@ -143,6 +146,7 @@ class SendMany:
         if self._plain and set(map(type, bodies)) <= {bytes}:
             return bodies
         self._plain = False
+        refuse_idle_options(bodies, self._options)
         now_ms = self._producer.clock.now_ms()
         rows: list[Row] = []
         for at, body in enumerate(bodies):
@@ -156,7 +160,7 @@ class SendMany:
 
     def _runs(self, rows: Sequence[Row]) -> list[tuple[DelayLine | None, int, int]]:
         """Neighbours that may share batches; mostly one run."""
-        if self._plain or self._has_options:
+        if self._plain or (self._has_options and self._alike):
             due = self._due
             delay_line = None if due is None else DelayLine(self._topic, due.relative)
             return [(delay_line, 0, len(rows))] if rows else []
@@ -197,8 +201,7 @@ class SendMany:
 
     def _row(self, body: Any, now_ms: int) -> Row:
         if isinstance(body, Outgoing):
-            if self._has_options:
-                raise BadRequest("an Outgoing has its own key, tag and so on; pass no options")
+            self._alike = False
             return adopt_outgoing(body, now_ms)
         made = make_body(body, self._codec)
         return make_outgoing(made, self._options, now_ms) if self._has_options else made

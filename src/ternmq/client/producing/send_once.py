@@ -11,6 +11,7 @@ from datetime import datetime
 
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages, split_rows
 from ternmq.client.config import ClientConfig
+from ternmq.client.model.arguments import check_value
 from ternmq.client.model.outgoing import adopt_outgoing
 from ternmq.client.model.times import time_from_ms
 from ternmq.client.producing.accumulator import row_size
@@ -58,6 +59,8 @@ class OnceSender:
     ) -> list[OnceReceipt]:
         """One receipt per row, in the order of the rows."""
         check_name("topic", topic)
+        check_value("rows", rows, Sequence[Outgoing])
+        check_value("broker_group", broker_group, str | None)
         wanted: dict[bytes, Outgoing] = {}
         ids: list[bytes] = []
         now_ms = self._clock.now_ms()

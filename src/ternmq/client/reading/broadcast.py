@@ -18,14 +18,16 @@ from typing import Any, TypedDict
 
 from ternmq.client.admin.admin import Admin
 from ternmq.client.config import ClientConfig
-from ternmq.client.model.checks import check_options
-from ternmq.client.model.codec import Codec, CodecName
+from ternmq.client.model.arguments import check_typed_options, check_value
+from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.message import Message
 from ternmq.client.reading.reader import Reader, ReadOptions
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import FanOut, not_answered
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest
+from ternmq.core.ids import check_name
+from ternmq.discovery.hidden_topics import plain_name
 from ternmq.wire.messages.groups import Start
 
 SAVE_EVERY_S = 1.0
@@ -45,7 +47,10 @@ class Broadcast:
     def __init__(
         self, cluster: Cluster, topic: str, options: BroadcastOptions, config: ClientConfig
     ) -> None:
-        check_options("broadcast", options, BroadcastOptions.__annotations__)
+        check_value("topic", topic, str)
+        check_name("topic", plain_name(topic))
+        check_typed_options("broadcast", options, BroadcastOptions, but=("codec",))
+        find_codec(options.get("codec"))
         self._cluster = cluster
         self._topic = topic
         self._options = options
@@ -81,7 +86,7 @@ class Broadcast:
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         if self._next is None:
-            raise BadRequest("use broadcast() in 'async with'")
+            raise BadRequest("use broadcast() in 'async with' ('with' in ternmq.sync)")
         read: ReadOptions = {"start": self._next, "follow": True}
         for name in ("codec", "broker_group"):
             if name in self._options:

@@ -12,9 +12,10 @@ from typing import TypedDict
 
 from ternmq.batch.envelope import read_envelopes
 from ternmq.client.config import ClientConfig
-from ternmq.client.model.checks import check_options
+from ternmq.client.model.arguments import check_typed_options, check_value
 from ternmq.client.model.codec import find_codec
 from ternmq.client.model.delivery import Delivery, NotLeased
+from ternmq.client.model.durations import typed
 from ternmq.client.model.message import Message
 from ternmq.client.model.start import milliseconds
 from ternmq.client.transport.cluster import Cluster
@@ -58,7 +59,7 @@ def id_bytes(message_id: str | bytes) -> bytes:
     if isinstance(message_id, bytes):
         return message_id
     if not isinstance(message_id, str) or not message_id:
-        raise BadRequest(f"{message_id!r} is not a message id")
+        raise BadRequest(f"id is {typed(message_id)}; it is a message id: its text, or bytes")
     if len(message_id) == ID_TEXT_SIZE:
         return id_from_text(message_id).to_bytes(16, "big")
     try:
@@ -71,18 +72,22 @@ def id_bytes(message_id: str | bytes) -> bytes:
 
 def make_find(topic: str | None, options: FindOptions) -> Find:
     """Check what the caller wants."""
-    check_options("find", options, FindOptions.__annotations__)
+    check_typed_options("find", options, FindOptions, but=("id", "start", "end"))
+    check_value("topic", topic, str | None)
     wanted, key = options.get("id"), options.get("key")
     if (wanted is None) == (key is None):
         raise BadRequest("find() takes id= or key=, one of the two")
     start, end = options.get("start"), options.get("end")
+    limit = options.get("limit", FOUND_LIMIT)
+    if limit < 1:
+        raise BadRequest(f"limit is {limit}; it is at least 1")
     return Find(
         topic=topic or "",
         id=None if wanted is None else id_bytes(wanted),
         key=key,
-        start_ms=0 if start is None else milliseconds(start),
-        end_ms=0 if end is None else milliseconds(end),
-        limit=options.get("limit", FOUND_LIMIT),
+        start_ms=0 if start is None else milliseconds(start, "start"),
+        end_ms=0 if end is None else milliseconds(end, "end"),
+        limit=limit,
     )
 
 

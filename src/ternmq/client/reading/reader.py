@@ -16,11 +16,13 @@ from typing import Literal, TypedDict
 
 from ternmq.client.admin.topics import topic_missing
 from ternmq.client.config import ClientConfig
-from ternmq.client.model.checks import check_options
+from ternmq.client.model.arguments import check_typed_options, check_value, fits
 from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.delivery import Delivery, NotLeased
+from ternmq.client.model.durations import typed
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.model.start import StartLike, make_start
+from ternmq.client.model.times import shown
 from ternmq.client.reading.merge_by_time import MergeByTime, MergeSource
 from ternmq.client.reading.range_reader import ENDLESS, Page, RangeReader
 from ternmq.client.transport.cluster import Cluster
@@ -63,13 +65,19 @@ class Reader:
     def __init__(
         self, cluster: Cluster, topic: str, options: ReadOptions, config: ClientConfig
     ) -> None:
-        check_options("read", options, ReadOptions.__annotations__)
+        check_typed_options("read", options, ReadOptions, but=("codec", "end", "from_"))
         self._cluster = cluster
+        check_value("topic", topic, str)
         check_name("topic", plain_name(topic))
         self._topic = topic
         start = options.get("start", "earliest")
         self._start = dict(start) if isinstance(start, Mapping) else make_start(start)
         self._end = options.get("end")
+        if not fits(self._end, ReadOptions.__annotations__["end"]):
+            raise BadRequest(
+                f"end is {typed(self._end)}; it is an aware datetime, a sequence, or a dict of "
+                "sequences by broker group; leave it out for what is there now, follow=True goes on"
+            )
         self._follow = options.get("follow", False)
         if self._follow and self._end is not None:
             raise BadRequest("read() goes either to an end or follows, not both")
@@ -78,7 +86,7 @@ class Reader:
         self._broker_group = options.get("broker_group", "")
         source = options.get("from_", "master")
         if source not in ("master", "replica"):
-            raise BadRequest(f"from_ is 'master' or 'replica', not {source!r}")
+            raise BadRequest(f"from_ is {shown(source)}; it can be 'master' or 'replica'")
         self._from_replica = source == "replica"
         self.late_start: Start | None = None
         """Where to begin on a broker group that comes later; None: where it would have begun."""

@@ -16,7 +16,7 @@ import msgspec
 
 from ternmq.batch.encoder import Columns
 from ternmq.batch.half import NAME_SIZE_MAX, HalfInfo
-from ternmq.client.model.checks import check_options
+from ternmq.client.model.arguments import check_typed_options, check_value
 from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.model.times import shown
@@ -82,7 +82,7 @@ class Detached:
     """One attempt; made by `mq.detached`."""
 
     def __init__(self, sender: HalfSender, name: str, options: DetachedOptions) -> None:
-        check_options("detached", options, DetachedOptions.__annotations__)
+        check_typed_options("detached", options, DetachedOptions, ("attempt", "expires"))
         self._sender = sender
         self._info = HalfInfo(
             name=check_detached_name(name),
@@ -126,6 +126,8 @@ class Detached:
         Rows with due times (a DUE column) need `later`: the delay server that takes them after the
         commit and keeps them until then.
         """
+        check_value("columns", columns, Columns)
+        check_value("later", later, str)
         await self._find_group()
         info = msgspec.structs.replace(self._info, later=later) if later else self._info
         stored = await self._sender.store_columns(self.broker_group, topic, columns, info)
@@ -143,6 +145,9 @@ async def end_detached(
     options: EndOptions,
 ) -> DetachedEnding:
     """Commit or abort by name, or look how it stands; asking again is harmless."""
+    check_value("attempts", attempts, Sequence[Any])
+    check_value("broker_group", group, str | None)
+    check_typed_options("commit_detached", options, EndOptions)
     end = DetachedEnd(
         name=check_detached_name(name),
         attempts=[_check_attempt(attempt) for attempt in attempts],

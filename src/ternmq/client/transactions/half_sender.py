@@ -30,8 +30,10 @@ from ternmq.client.model.outgoing import (
     SendOptions,
     adopt_outgoing,
     call_codec,
+    listed_bodies,
     make_body,
     make_outgoing,
+    refuse_idle_options,
 )
 from ternmq.client.producing.accumulator import row_size
 from ternmq.client.transport.cluster import Cluster
@@ -111,6 +113,8 @@ class HalfSender:
 
     def rows(self, bodies: Sequence[Any], options: SendOptions) -> Rows:
         """Check everything before anything is sent."""
+        bodies = listed_bodies(bodies)
+        refuse_idle_options(bodies, options)
         now_ms = self._clock.now_ms()
         codec = call_codec(options, self._codec)
         if codec is None and not options and len(bodies) > 1 and set(map(type, bodies)) == {bytes}:

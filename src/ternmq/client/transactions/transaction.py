@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import Any, Literal, TypedDict, Unpack
 
 from ternmq.batch.half import ID_SIZE, HalfInfo
-from ternmq.client.model.checks import check_options
+from ternmq.client.model.arguments import check_typed_options
+from ternmq.client.model.durations import seconds_of
 from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.model.times import shown
@@ -31,6 +32,7 @@ from ternmq.wire.numbers import Command
 
 TransactionState = Literal["open", "committed", "rolled_back", "unknown"]
 CHECKS_MAX = 1_000
+DURATIONS = ("first_check", "check_interval")
 
 
 class Rollback(Exception):
@@ -48,7 +50,7 @@ class TransactionOptions(TypedDict, total=False):
 
 def make_info(options: TransactionOptions) -> HalfInfo:
     """A new transaction with these wishes, checked."""
-    check_options("transaction", options, TransactionOptions.__annotations__)
+    check_typed_options("transaction", options, TransactionOptions, DURATIONS)
     checks_max = options.get("checks_max") or 0
     if isinstance(checks_max, bool) or not isinstance(checks_max, int):
         raise BadRequest(f"checks_max is {shown(checks_max)}; it is a whole number")
@@ -66,12 +68,7 @@ def duration_ms(name: str, value: float | timedelta | None) -> int:
     """Seconds as milliseconds; 0 for None."""
     if value is None:
         return 0
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise BadRequest(f"{name} is {shown(value)}; it is a number of seconds, or a timedelta")
-    if not 0 < seconds * 1000 <= 30 * DAY_MS:
-        raise BadRequest(f"{name} is {shown(value)}; it can be above 0, up to 30 days")
-    return max(1, int(seconds * 1000))
+    return max(1, int(seconds_of(name, value, 0.001, 30 * DAY_MS / 1000) * 1000))
 
 
 class Transaction:

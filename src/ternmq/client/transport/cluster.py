@@ -10,6 +10,7 @@ import secrets
 import socket
 from typing import Literal
 
+from ternmq.client.model.record_check import sendable
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link
 from ternmq.core.errors import NotMaster, TernError, Unavailable
@@ -154,6 +155,8 @@ class Cluster:
         if not self.masters(kind):
             await self.refresh()
         masters = self.masters(kind)
+        if not masters and self.away(kind):
+            raise Unavailable(self._no_leader(kind, self.away(kind)[0]))
         if not masters:
             raise Unavailable(f"the meta server at {self.url} {_NONE_KNOWN[kind]}")
         return masters
@@ -204,6 +207,7 @@ class Cluster:
     async def ask_meta(self, command: int, record: Record, answer: type[T]) -> T:
         """One control request to a meta server; to the next one if it cannot be answered there,
         for it may not reach the registry."""
+        sendable(record)
         connection = await self._cache.connection()
         try:
             return await request(connection, command, record, answer, timeout=self.timeout)
@@ -219,6 +223,7 @@ class Cluster:
         """One control request to a broker. While its group has no leader, or has lost it,
         it is tried again, within the time of a request. A connection may have died unnoticed, or
         die now: what may be asked twice is asked again, on a fresh one."""
+        sendable(record)
         attempts = Attempts(self.timeout)
         while True:
             connection = None
@@ -275,5 +280,15 @@ class Cluster:
         for route in self._cache.masters(kind):
             if route.broker_group == group:
                 return route.address
+        if group in self.away(kind):
+            raise Unavailable(self._no_leader(kind, group))
         what = "delay server" if kind == "delay" else "broker group"
         raise Unavailable(f"no meta server knows the {what} {group!r} at present")
+
+    def _no_leader(self, kind: Kind, group: str) -> str:
+        """What a person can do about a group that holds messages and nobody leads."""
+        what, flag = ("delay server", " --kind delay") if kind == "delay" else ("broker group", "")
+        return (
+            f"the {what} {group!r} holds messages, and nobody leads it at present: start it again, "
+            f"or `tern broker promote {group}{flag}` if only a replica is left"
+        )

@@ -12,6 +12,7 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from ternmq.client.config import ClientConfig
+from ternmq.client.model.record_check import sendable
 from ternmq.client.transport.link import Link, back_off
 from ternmq.core.errors import (
     Closed,
@@ -70,7 +71,7 @@ class RetryingRequest:
                 await self._again(error)
 
     async def ask_record(self, link: Link, command: int, record: Record, answer: type[T]) -> T:
-        return await self.ask(link, command, pack(record), answer)
+        return await self.ask(link, command, pack(sendable(record)), answer)
 
     async def _within(self, working: Awaitable[R]) -> R:
         left = self._deadline - self._loop.time()

@@ -4,6 +4,7 @@ HALF's payload is one half batch (see `batch.half`). CHECK goes from server to c
 became of this transaction? The client answers with HALF_END, or not at all.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -119,3 +120,10 @@ class HalfOpens(Record, frozen=True):
     """How many match, whatever the limit."""
     dropped: Number
     """Given up since the broker started."""
+
+    def __iter__(self) -> Iterator[HalfOpen]:
+        """Over the transactions: the other lists that clients get are lists."""
+        return iter(self.transactions)
+
+    def __len__(self) -> int:
+        return len(self.transactions)

@@ -206,7 +206,9 @@ async def test_reschedule_and_fire_say_what_they_want(
         await mq.reschedule("0" * 26)
     with pytest.raises(BadRequest, match="is not a message id"):
         await mq.cancel("order-7")
-    with pytest.raises(BadRequest, match="neither a receipt nor a message id"):
+    with pytest.raises(
+        BadRequest, match="message is 7; it can be a Receipt or a DelayRow or a text or bytes"
+    ):
         await mq.cancel(7)  # type: ignore[arg-type]
 
 

@@ -183,7 +183,7 @@ async def test_a_subscription_that_breaks_ends_the_app_with_the_reason(
 def test_wrong_options_are_named_where_they_are_written() -> None:
     app = ternmq.App("tern://127.0.0.1:7700")
     with pytest.raises(BadRequest, match="did you mean 'concurrency'"):
-        app.subscriber("orders", group="billing", concurency=3)
+        app.subscriber("orders", group="billing", concurency=3)  # type: ignore[call-arg]
     with pytest.raises(BadRequest, match="concurrency is 0"):
         app.subscriber("orders", group="billing", concurrency=0)
     with pytest.raises(BadName):

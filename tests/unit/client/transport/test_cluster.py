@@ -1,14 +1,18 @@
 """Finding brokers, and coming back to them."""
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
 import ternmq
 from ternmq.client.transport.link import BACK_OFF_MAX_S, BACK_OFF_MIN_S, back_off
-from ternmq.core.errors import Unauthorized, Unavailable
+from ternmq.client.transport.retrying import RetryingRequest
+from ternmq.core.errors import BadRequest, Unauthorized, Unavailable
 from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.messages.read import Seek, Sought
 from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker
 from tests.waiting import until
@@ -111,3 +115,24 @@ async def test_an_order_that_may_have_been_heard_is_not_given_twice(
     with pytest.raises(Unavailable):
         await mq.admin.reset_group("orders", "billing", ternmq.Start())
     assert asked == 1
+
+
+async def test_a_request_that_no_server_could_read_is_not_sent(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    """B7: the server would close the connection that everybody shares."""
+    cluster = mq.cluster
+    wrong = Seek(topic=cast("Any", 5), start=Start())
+    link = cluster.broker("main")
+    connection = await link.get()
+
+    with pytest.raises(BadRequest, match="topic is 5; it can be a text"):
+        await cluster.ask(link, Command.SEEK, wrong, Sought)
+    with pytest.raises(BadRequest, match="topic is 5; it can be a text"):
+        await cluster.ask_meta(Command.SEEK, wrong, Sought)
+    retrying = RetryingRequest(mq.config, "a question")
+    with pytest.raises(BadRequest, match="topic is 5; it can be a text"):
+        await retrying.ask_record(link, Command.SEEK, wrong, Sought)
+
+    assert await link.get() is connection
+    assert not connection.closed

@@ -1,0 +1,45 @@
+"""Waits until a group has nothing in hand, so that a test can look or turn the clock.
+
+A handler that has raised is not the end of it: the client still has to tell the broker. Turning the
+clock before that turns it too early, and the retry waits for a time that nobody turns to any more.
+"""
+
+import asyncio
+
+from ternmq.client.admin.merge_answers import merged_lines
+from ternmq.client.client import Client
+from ternmq.client.model.arguments import check_value
+from ternmq.client.model.durations import Duration, seconds_of
+from ternmq.core.errors import GroupNotFound, TopicNotFound, Unavailable
+from ternmq.core.ids import check_name
+from ternmq.wire.messages.groups import LedgerLine
+
+LOOK_S = 0.005
+TIMEOUT_MAX_S = 3_600.0
+
+
+async def settled(mq: Client, topic: str, group: str, *, timeout: Duration = 10.0) -> LedgerLine:
+    """Return when no message of the topic is ready for the group or in hand: each is acked, waits
+    for a retry, is dead or expired. The line of the ledger says how many of each.
+
+    By the real clock; raises `Unavailable` with what is left after `timeout` seconds.
+    """
+    check_value("mq", mq, Client)
+    check_name("topic", topic)
+    check_name("group", group)
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + seconds_of("timeout", timeout, 0, TIMEOUT_MAX_S)
+    while True:
+        try:
+            lines = merged_lines(await mq.admin.ledger(topic, group))
+        except (GroupNotFound, TopicNotFound):
+            lines = []  # Its consumer is about to join.
+        left = sum(line.ready + line.in_flight for line in lines)
+        if lines and not left:
+            return next(line for line in lines if line.lane == "topic")
+        if loop.time() > give_up:
+            held = (
+                f"has still {left} messages ready or in hand: {lines}" if lines else "is not there"
+            )
+            raise Unavailable(f"group {group!r} of {topic!r} {held}")
+        await asyncio.sleep(LOOK_S)
