@@ -25,10 +25,12 @@ from typing import Any
 
 from benchmarks.machine import describe
 from benchmarks.peers.process import ServerProcess, free_ports
+from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.registration import registered
 from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
-from ternmq.wire.messages.hello import BROKER, PROTOCOL_VERSION, Hello
+from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeIdentity, NodeSecret
+from ternmq.wire.messages.hello import BROKER
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import Member, Standing
 
@@ -38,10 +40,13 @@ WAIT_S = 60.0
 Times = list[float]
 
 
-def hello() -> Hello:
-    return Hello(
-        protocol=PROTOCOL_VERSION, app=BROKER, version="0", session=secrets.token_bytes(16)
-    )
+SECRET = "what the servers of this benchmark share"
+
+
+def hello(group: str = "one") -> Greeting:
+    identity = NodeIdentity("realtime", group)
+    credential = NodeCredential(NodeSecret(SECRET, "this file"), identity)
+    return ClusterAccess(credential=credential).greeting(BROKER)
 
 
 class Seen:
@@ -76,16 +81,16 @@ async def one_server(addresses: list[str], seen: Seen, group: str) -> dict[str, 
     """It comes, leads, follows, stops."""
     route = Route(broker_group=group, address="127.0.0.1:1")
     member = Member(id=secrets.token_hex(8), name="one", address=route.address)
-    async with directory(addresses) as names:
+    async with directory(addresses, group) as names:
         await names.join_group(group, "realtime", member)
         led = await names.lead(group, member.id)
         async with AsyncExitStack() as stack:
             began = time.perf_counter()
-            entering = registered(addresses, hello(), route, member=member.id)
+            entering = registered(addresses, hello(group), route, member=member.id)
             said = await stack.enter_async_context(entering)
             comes = await seen.until(lambda cache: roles(cache, group) == ["replica"], began)
             began = time.perf_counter()
-            said.say(epoch=led.epoch)
+            said.set_epoch(led.epoch)
             role = await seen.until(lambda cache: roles(cache, group) == ["master"], began)
             began = time.perf_counter()
             stopping = asyncio.create_task(stack.aclose())
@@ -98,7 +103,7 @@ async def standing(addresses: list[str], samples: int) -> Times:
     """Changed at the first meta server, heard at the second."""
     member = Member(id=secrets.token_hex(8), name="one", address="127.0.0.1:1")
     times: Times = []
-    async with directory(addresses[:1]) as here, directory(addresses[1:]) as there:
+    async with directory(addresses[:1], "standing") as here, directory(addresses[1:]) as there:
         heard: asyncio.Queue[tuple[Standing, float]] = asyncio.Queue()
         there.on_standing_changed(lambda each: heard.put_nowait((each, time.perf_counter())))
         await here.join_group("standing", "realtime", member)
@@ -141,15 +146,15 @@ async def serve_many(addresses: list[str]) -> None:
     async with AsyncExitStack() as stack:
         for number in range(KILLED):
             route = Route(broker_group=f"killed{number}", address=f"127.0.0.1:{number + 2}")
-            await stack.enter_async_context(registered(addresses, hello(), route))
+            await stack.enter_async_context(registered(addresses, hello(route.broker_group), route))
             await asyncio.sleep(3.0 / KILLED)
         print("there", flush=True)
         await asyncio.Event().wait()
 
 
 @asynccontextmanager
-async def directory(addresses: list[str]) -> AsyncIterator[RemoteDirectory]:
-    cache = RouteCache(addresses, hello())
+async def directory(addresses: list[str], group: str = "one") -> AsyncIterator[RemoteDirectory]:
+    cache = RouteCache(addresses, hello(group))
     async with remote_directory(cache) as made:
         yield made
     await cache.close()
@@ -177,6 +182,9 @@ async def measure_at(addresses: list[str], samples: int) -> dict[str, Times]:
 @contextmanager
 def meta_servers(folder: Path, registry: str) -> Iterator[list[str]]:
     """Two of them; yields their addresses."""
+    secret = folder / "node-secret"
+    secret.touch(mode=0o600)
+    secret.write_text(SECRET)
     ports = free_ports(2)
     servers: list[ServerProcess] = []
     try:
@@ -194,6 +202,8 @@ def meta_servers(folder: Path, registry: str) -> Iterator[list[str]]:
                 str(port),
                 "--data-dir",
                 str(home / "data"),
+                "--node-secret-file",
+                str(secret),
             ]
             servers.append(ServerProcess(command, home))
             servers[-1].wait_until(partial(is_ready, home / "server.log"), 30)

@@ -7,16 +7,19 @@ from typing import NamedTuple
 from ternmq.wire.numbers import Command
 
 PAGE = Path(__file__).parents[1] / "docs" / "wire-protocol.md"
-OF_THE_CONNECTION = {Command.HELLO, Command.PING}
-_ROW = re.compile(r"^\| ([A-Z_]+) \| \d+ \| ([^|]*) \| ([^|]*) \|", re.MULTILINE)
+OF_THE_CONNECTION = {Command.HELLO, Command.PING, Command.AUTH}
+_ROW = re.compile(
+    r"^\| ([A-Z_]+) \| \d+ \| ([^|]*) \| ([^|]*) \|[^|]*\| ([a-z]+) \|$", re.MULTILINE
+)
 
 
 class CommandRow(NamedTuple):
-    """One command: which servers answer it, and the name of its request."""
+    """One command: which servers answer it, the name of its request, and who may send it."""
 
     command: Command
     servers: frozenset[str]
     request: str
+    action: str
 
     def asked_of(self, server: str) -> bool:
         return bool(self.servers & {server, "all"})
@@ -24,13 +27,13 @@ class CommandRow(NamedTuple):
 
 def command_rows() -> list[CommandRow]:
     found = [
-        CommandRow(Command[name], frozenset(servers.strip().split(", ")), request.strip())
-        for name, servers, request in _ROW.findall(PAGE.read_text(encoding="utf-8"))
+        CommandRow(Command[name], frozenset(servers.strip().split(", ")), request.strip(), action)
+        for name, servers, request, action in _ROW.findall(PAGE.read_text(encoding="utf-8"))
     ]
     assert len(found) > 50
     return found
 
 
 def commands_of(server: str) -> set[Command]:
-    """What the page says is asked of this kind of server, HELLO and PING left out."""
+    """What the page says is asked of this kind of server, HELLO, AUTH and PING left out."""
     return {row.command for row in command_rows() if row.asked_of(server)} - OF_THE_CONNECTION

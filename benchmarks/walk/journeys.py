@@ -23,6 +23,7 @@ from ternmq.core.errors import BadConfig
 from ternmq.node.broker_process import serving_broker_alone
 from ternmq.node.config import build
 from ternmq.node.meta_process import serving_meta_alone
+from ternmq.rpc.node_proof import NodeSecret
 
 QUIET_S = 1.2
 SETTLED_S = 0.1
@@ -32,6 +33,7 @@ WARM = 5
 LOOKS_MAX = 300
 PORT_TRIES_MAX = 20
 BODY = b"x" * 100
+SECRET = NodeSecret("what the servers of a walk share, all of them", "this file")
 
 Step = Callable[[], Awaitable[object]]
 
@@ -183,14 +185,14 @@ async def pair() -> AsyncIterator[str]:
 
         def meta(ports: int) -> AbstractAsyncContextManager[str]:
             config = build({"data_dir": folder / "meta", "ports": ports})
-            return serving_meta_alone(config, clock=clock)
+            return serving_meta_alone(config, secret=SECRET, clock=clock)
 
         url = await started(stack, meta)
         for name in ("one", "two"):
 
             def broker(ports: int, name: str = name) -> AbstractAsyncContextManager[str]:
                 config = build({"data_dir": folder / name, "ports": ports})
-                return serving_broker_alone(config, url, clock=clock)
+                return serving_broker_alone(config, url, secret=SECRET, clock=clock)
 
             await started(stack, broker)
         await both_in_sync(url)

@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
+from ternmq.rpc.node_proof import NodeGreeting
 from ternmq.wire.decoder import SHARED_SIZE, FrameDecoder
 from ternmq.wire.frame import Frame, pack_header
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, read_failure
@@ -37,8 +38,12 @@ class Findings:
 class Attacker:
     """One connection at a time to one server; a closed one is opened again."""
 
-    def __init__(self, host: str, port: int, findings: Findings) -> None:
+    def __init__(
+        self, host: str, port: int, findings: Findings, server: NodeGreeting | None = None
+    ) -> None:
+        """With `server` it is one of the cluster that has lost its mind."""
         self._address = (host, port)
+        self._server = server
         self._findings = findings
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -63,11 +68,23 @@ class Attacker:
         self._decoder = FrameDecoder(bytearray(SHARED_SIZE))
         self._correlation = 0
         self._reader, self._writer = await asyncio.open_connection(*self._address)
-        hello = Hello(protocol=PROTOCOL_VERSION, app="fuzz", version="0", session=b"f" * 16)
-        self._put(Command.HELLO, pack(hello))
         async with asyncio.timeout(ANSWER_S):
-            while not await self._read():
-                pass
+            if self._server is None:
+                hello = Hello(protocol=PROTOCOL_VERSION, app="fuzz", version="0", session=b"f" * 16)
+                await self._ask(Command.HELLO, pack(hello))
+                return
+            opening = self._server.begin()
+            challenge = await self._ask(Command.HELLO, opening.hello)
+            auth, wrong = opening.answer(challenge, "the server")
+            assert wrong is None
+            await self._ask(Command.AUTH, pack(auth))
+
+    async def _ask(self, command: Command, payload: bytes) -> bytearray:
+        self._put(command, payload)
+        while not (frames := await self._read()):
+            pass
+        assert not frames[0].flags & Flag.ERROR, read_failure(frames[0].payload)
+        return frames[0].payload
 
     def _put(self, command: int, payload: bytes) -> int:
         assert self._writer is not None

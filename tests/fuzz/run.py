@@ -14,6 +14,8 @@ from pathlib import Path
 from random import Random
 
 import ternmq
+from ternmq.rpc.node_proof import NodeGreeting
+from ternmq.wire.actions import OF_NODES
 from ternmq.wire.numbers import Command
 from tests.fuzz.attacker import Attacker, Findings
 from tests.fuzz.batches import batch
@@ -41,8 +43,24 @@ async def attack(url: str, port: int, seed: int, findings: Findings) -> None:
         await _send(port + PORTS[server], made, findings)
 
 
-async def _send(port: int, made: list[tuple[int, bytes]], findings: Findings) -> None:
-    attacker = Attacker("127.0.0.1", port, findings)
+async def attack_as_server(
+    port: int, kind: str, who: NodeGreeting, seed: int, findings: Findings
+) -> None:
+    """One seed of what servers ask each other, from one that has proven to be one."""
+    random, names = Random(seed), topics(seed)
+    asked = [each for each in requests()[kind] if each[0] in OF_NODES and each[1] is not None]
+    chosen = random.choices(asked, k=ROUND)
+    made = [(number, payload(random, record, names)) for number, record in chosen if record]
+    await _send(port, made, findings, who)
+
+
+async def _send(
+    port: int,
+    made: list[tuple[int, bytes]],
+    findings: Findings,
+    who: NodeGreeting | None = None,
+) -> None:
+    attacker = Attacker("127.0.0.1", port, findings, who)
     try:
         await attacker.send(made)
     finally:

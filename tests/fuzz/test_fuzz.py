@@ -4,11 +4,14 @@ Fixed seeds; `make fuzz` goes on where these stop. The fixture fails the test if
 traceback, and the size of its log is bounded here (findings C1, C3, H2).
 """
 
+from pathlib import Path
+
 import pytest
 
 from tests.fuzz.attacker import Findings
-from tests.fuzz.run import attack, check_whole
-from tests.integration.processes import Node
+from tests.fuzz.run import attack, attack_as_server, check_whole
+from tests.integration.processes import SHARED_SECRET, Node, NodeFactory, tern
+from tests.node_greeting import greeting
 
 SEEDS = 40
 LOG_SIZE_MAX = 1_000_000
@@ -41,3 +44,27 @@ async def test_what_was_stored_is_there_after_a_restart(node: Node) -> None:
 
     await check_whole(node.url)
     assert findings.stored
+
+
+async def test_a_server_that_lost_its_mind_gets_answers_and_breaks_no_process(
+    node: Node, node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    """What servers ask each other, by one that has proven to be one; its meta server is not the
+    honest one's, because it may say there what it likes of its own broker group."""
+    findings = Findings()
+    meta = node_factory.meta_server(f"sqlite:///{tmp_path / 'registry.db'}")
+    of_g = greeting("g", secret=SHARED_SECRET)
+    for seed in range(30):
+        await attack_as_server(meta.port, "meta", of_g, seed, findings)
+    of_main = greeting(secret=SHARED_SECRET)
+    of_delay = greeting("main", "delay", SHARED_SECRET)
+    for seed in range(10):
+        await attack_as_server(node.port + 1, "broker", of_main, seed, findings)
+        await attack_as_server(node.port + 2, "delay", of_delay, seed, findings)
+    await check_whole(node.url)
+
+    assert not findings.internal
+    assert not findings.unanswered
+    assert findings.answers["ok"] > 20, "some go deep"
+    assert tern("topic", "list", url=meta.url).code == 0
+    assert len(meta.stderr_text()) < LOG_SIZE_MAX

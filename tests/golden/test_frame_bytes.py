@@ -5,7 +5,16 @@ import pytest
 
 from ternmq.core.errors import OverLimit
 from ternmq.wire.frame import pack_header
-from ternmq.wire.messages.hello import Empty, Hello, Notice, Welcome, failure
+from ternmq.wire.messages.hello import (
+    Auth,
+    Challenge,
+    Empty,
+    Hello,
+    NodeClaim,
+    Notice,
+    Welcome,
+    failure,
+)
 from ternmq.wire.messages.publish import PUBLISHED
 from ternmq.wire.messages.pull import DELIVERED, LeftOut
 from ternmq.wire.messages.replication import (
@@ -35,6 +44,7 @@ NUMBERS = {
     "HELLO": 1,
     "PING": 2,
     "NOTICE": 3,
+    "AUTH": 4,
     "ROUTES": 10,
     "REGISTER": 11,
     "WITHDRAW": 12,
@@ -119,13 +129,30 @@ def test_the_flags() -> None:
     assert {flag.name: flag.value for flag in Flag} == {"ANSWER": 1, "ERROR": 2, "ONE_WAY": 4}
 
 
+def test_a_hello_of_release_0_1_is_one_without_a_proof() -> None:
+    old = "9601a473 686f70a3 302e31c4 10000000 00000000 00000000 00000000 00a16807"
+    hello = Hello(protocol=1, app="shop", version="0.1", session=bytes(16), host="h", pid=7)
+
+    assert unpack(bytes.fromhex(old), Hello) == hello
+    assert (hello.method, hello.proof) == ("", b"")
+
+
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
         (
             Hello(protocol=1, app="shop", version="0.1", session=bytes(16), host="h", pid=7),
-            "9601a473 686f70a3 302e31c4 10000000 00000000 00000000 00000000 00a16807",
+            "9801a473 686f70a3 302e31c4 10000000 00000000 00000000 00000000 00a16807 a0c400",
         ),
+        (
+            NodeClaim(nonce=b"nn", kind="delay", broker_group="later"),
+            "93c4026e 6ea56465 6c6179a5 6c617465 72",
+        ),
+        (
+            Challenge(nonce=b"nn", proof=b"pp", role="meta"),
+            "94c4026e 6ec40270 70a46d65 7461a0",
+        ),
+        (Auth(proof=b"pp"), "91c40270 70"),
         (
             Welcome(protocol=1, version="0.1", role="broker", node="n", broker_group="a", epoch=9),
             "9801a330 2e31a662 726f6b65 72a16ea1 6109cd0b b800",

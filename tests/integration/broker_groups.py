@@ -11,6 +11,7 @@ from ternmq.node.broker_process import serving_broker_alone
 from ternmq.node.config import build
 from ternmq.node.meta_process import serving_meta_alone
 from tests.integration.processes import free_ports
+from tests.node_greeting import SECRET
 
 
 class Several:
@@ -27,7 +28,9 @@ class Several:
             {"data_dir": self._folder / name, "ports": free_ports(), "broker_group": name}
         )
         stack = AsyncExitStack()
-        await stack.enter_async_context(serving_broker_alone(config, self.url, clock=SystemClock()))
+        await stack.enter_async_context(
+            serving_broker_alone(config, self.url, secret=SECRET, clock=SystemClock())
+        )
         self._running[name] = stack
         async with connect(self.url) as mq:
             while name not in mq.cluster.masters():
@@ -46,7 +49,7 @@ async def several(*names: str) -> AsyncIterator[Several]:
     with tempfile.TemporaryDirectory(prefix="tern-several-") as temporary:
         folder = Path(temporary)
         config = build({"data_dir": folder / "meta", "ports": free_ports()})
-        async with serving_meta_alone(config, clock=SystemClock()) as url:
+        async with serving_meta_alone(config, secret=SECRET, clock=SystemClock()) as url:
             cluster = Several(folder, url)
             try:
                 for name in names:

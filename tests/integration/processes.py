@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ternmq.rpc.node_proof import NodeSecret
 from tests.integration.fork_server import ForkedProcess, fork_server
 from tests.integration.namespaces import Place
 from tests.waiting import wait_until
@@ -29,6 +30,18 @@ TRACEBACK = "Traceback (most recent call last)"
 
 # Below the range that the kernel hands out for outgoing connections.
 PORTS = range(10_000, 32_000)
+
+SECRET_TEXT = "what all servers of the integration tests know"
+SHARED_SECRET = NodeSecret(SECRET_TEXT, "the tests")
+
+
+def shared_secret_file(folder: Path) -> dict[str, str]:
+    """The setting by which servers that are processes of their own know it."""
+    path = folder / "shared-node-secret"
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(SECRET_TEXT, encoding="ascii")
+    return {"TERN_NODE_SECRET_FILE": str(path)}
 
 
 def free_ports(count: int = 3) -> int:
@@ -87,7 +100,8 @@ class Node:
         assert not self.running, "the node is already running"
         self.starts += 1
         arguments = [*self.command(), *self.arguments]
-        environment = clean_environment(self.environment)
+        shared = shared_secret_file(self.output_dir.parent)
+        environment = clean_environment({**shared, **(self.environment or {})})
         with (
             Path(os.devnull).open("rb") as nothing,
             self._stdout_path.open("wb") as out,
@@ -220,7 +234,7 @@ def _placed(environment: Mapping[str, str] | None, place: Place | None) -> dict[
     """Settings of a server that runs in a network namespace, or here."""
     if place is None:
         return {"environment": environment}
-    address = {"TERN_HOST": place.address}
+    address = {"TERN_HOST": place.address, "TERN_INSECURE": "true"}
     return {
         "environment": {**(environment or {}), **address},
         "prefix": place.prefix,

@@ -18,6 +18,7 @@ from ternmq.node.broker_process import serving_broker_alone
 from ternmq.node.config import NodeConfig, build
 from ternmq.node.delay_process import serving_delay_alone
 from ternmq.node.meta_process import serving_meta_alone
+from ternmq.rpc.node_proof import NodeSecret
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.log.retention_rules import reason_to_drop
 from tests.simulation.cluster_faults import Nemesis
@@ -33,6 +34,7 @@ from tests.simulation.world.machine import Machine, Process
 from tests.simulation.world.world import World
 
 PORTS = 7700
+SECRET = NodeSecret("of a simulated cluster, and no other", "the simulation")
 DELAYS = "later"
 CLOCKS_DRIFT_S = 0.1
 BATCH_ROWS = 24
@@ -128,6 +130,7 @@ class Cluster:
             {
                 "data_dir": Path("/") / name,
                 "host": name,
+                "insecure": True,
                 "broker_group": name.partition("-")[0],
                 "replica_lost": shape.replica_lost,
                 "replica_timeout_ms": int(shape.late_s * 1000),
@@ -139,27 +142,33 @@ class Cluster:
                 "checkpoint_interval_ms": 1_000,
                 "half_check_interval_ms": 1_000,
                 "half_checks_max": 1_000,
+                # A full disk refuses; what it would delete by force was acknowledged.
+                "disk_forced_percent": 100,
+                "disk_full_percent": 100,
             }
         )
 
     async def _meta(self, process: Process) -> None:
         registry = cast(Registry, self._registry)
         async with serving_meta_alone(
-            self._config(process), clock=process.machine.clock, open_registry=lambda: registry
+            self._config(process),
+            secret=SECRET,
+            clock=process.machine.clock,
+            open_registry=lambda: registry,
         ):
             await process.stopping.wait()
 
     async def _broker(self, process: Process) -> None:
         machine = process.machine
         async with serving_broker_alone(
-            self._config(process), self.url, clock=machine.clock, disk=machine.disk
+            self._config(process), self.url, secret=SECRET, clock=machine.clock, disk=machine.disk
         ):
             await process.stopping.wait()
 
     async def _delay(self, process: Process) -> None:
         machine = process.machine
         async with serving_delay_alone(
-            self._config(process), self.url, clock=machine.clock, disk=machine.disk
+            self._config(process), self.url, secret=SECRET, clock=machine.clock, disk=machine.disk
         ):
             await process.stopping.wait()
 

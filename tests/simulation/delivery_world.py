@@ -19,6 +19,7 @@ from ternmq.broker.leader import BrokerMember, BrokerParts
 from ternmq.broker.role import storage_config
 from ternmq.core.errors import TernError
 from ternmq.core.ids import ProducerId
+from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import InUse
 from ternmq.meta.placement import changed
 from ternmq.node.addresses import broker_place
@@ -206,7 +207,7 @@ class World:
             place=place,
             gate=LoneGate(),
             listener=cast(Any, None),
-            url="",
+            access=ClusterAccess(),
             drainable=SimpleNamespace(standing=Standing(broker_group="b")),
             commands=cast(Any, SimpleNamespace(follow=None, replicated=None, hand_over=None)),
             cold_below=lambda: None,

@@ -89,9 +89,9 @@ class Life:
             topics=names,
             committer=cast(Any, self.rounds),
             halves=self.store.halves,
-            directory=names,
             clock=cast(Clock, self.clock),
             slots=cast(Any, None),
+            open_max=1_000,
         )
         self.check_back = CheckBack(
             half_batches=self.transactions,

@@ -26,6 +26,8 @@ class Names:
     def topic(self, name: str) -> Topic | None:
         return TOPICS.get(name)
 
+    all, find = topics, topic
+
     async def get_or_create(self, name: str) -> Topic:
         return TOPICS[name]
 

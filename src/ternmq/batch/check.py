@@ -40,7 +40,11 @@ from ternmq.batch.layout import (
 )
 from ternmq.core.errors import Corrupt, ProtocolError, TooLarge
 from ternmq.core.ids import MESSAGE_SEQUENCE_MAX, RANDOM_BITS, START_BITS
-from ternmq.core.units import align8
+from ternmq.core.units import MIB, align8
+
+BOMB_SIZE_MIN = 16 * MIB
+BOMB_RATIO = 1_000
+"""What compresses better than this is no message of anybody's."""
 
 # Plain numbers: comparing enum members costs more than all the rest of checking a small batch.
 _BODY, _TAG, _PRIORITY = int(Column.BODY), int(Column.TAG), int(Column.PRIORITY)
@@ -112,11 +116,22 @@ def check_incoming(
         raise ProtocolError(f"{len(parts)} buffers; at most {BUFFERS_MAX - spare_buffers} here")
     if sum([align8(place[1]) for place in parts.values()]) > len(batch) - FIXED_SIZE:
         raise ProtocolError("buffers of the batch lie over each other")
+    if incoming.body_size > BOMB_SIZE_MIN:
+        _refuse_bomb(incoming.body_size, parts[_BODY, _DATA][1])
     check_columns(batch, parts, half=half)
     (born,) = _BORN.unpack_from(batch, BASE_BORN_AT)
     if not 0 <= born <= DUE_MAX_MS:
         raise ProtocolError(f"the time at which rows were made must be 0 to {DUE_MAX_MS}")
     return incoming
+
+
+def _refuse_bomb(body_size: int, size: int) -> None:
+    """Few bytes that fill the memory of whoever consumes them."""
+    if body_size > BOMB_RATIO * size:
+        raise TooLarge(
+            f"{size} bytes of bodies would become {body_size}: above {BOMB_SIZE_MIN // MIB} MiB "
+            f"not more than {BOMB_RATIO} times as many are taken; send smaller messages"
+        )
 
 
 def describe_stored(batch: bytearray | memoryview, *, half: bool = False) -> Incoming:

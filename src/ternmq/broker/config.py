@@ -89,6 +89,12 @@ class BrokerConfig(MemberConfig):
         int, size("old: so far behind the end of the log, or no longer in memory", 0, 1024 * GIB)
     ] = GIB
 
+    groups_max: Annotated[
+        int, about("consumer groups that a broker may have, of all topics", 1, 10_000_000)
+    ] = 100_000
+    halves_max: Annotated[
+        int, about("transactions that may be open on a broker", 1, 10_000_000)
+    ] = 100_000
     half_first_check_ms: Annotated[
         int, about("when a transaction that has not ended is first asked about", 10, DAY_MS)
     ] = 6_000

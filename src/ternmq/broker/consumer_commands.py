@@ -1,15 +1,18 @@
 """What a consumer says over its connection: pull, ack, renew, leave, by subscription number."""
 
+from collections.abc import Awaitable
+
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.large_acks import SLICE
 from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.groups.consumer_group import ConsumerSession, client_state
+from ternmq.broker.groups.filter import parse_filter
 from ternmq.core.errors import BadRequest
 from ternmq.rpc.peer import Peer
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import Empty
-from ternmq.wire.messages.pull import Ack, Leave, Pull, Renew
+from ternmq.wire.messages.pull import Ack, Join, Joined, Leave, Pull, Renew
 from ternmq.wire.numbers import Flag
 from ternmq.wire.record import Record, unpack
 
@@ -28,7 +31,11 @@ class ConsumerCommands:
         self._consumers = consumers
         self._pull_handler = pull_handler
         self._ack_handler = ack_handler
-        self.join = consumers.join
+
+    def join(self, peer: Peer, request: Join) -> Awaitable[Joined]:
+        """A filter is parsed (and kept) here and not in the task: its time is its peer's."""
+        parse_filter(request.tag, request.filter)
+        return self._consumers.join(peer, request)
 
     def pull(self, peer: Peer, frame: Frame) -> None:
         request = unpack(frame.payload, Pull)

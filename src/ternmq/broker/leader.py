@@ -52,6 +52,7 @@ from ternmq.broker.visibility import LeaderVisibility
 from ternmq.core.clock import Clock
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.log import get_logger
+from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import Directory
 from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.member.member_place import MemberPlace
@@ -83,8 +84,8 @@ class BrokerMember:
     place: MemberPlace
     gate: CommitGate
     listener: Listener
-    url: str
-    """The meta servers by which it finds other brokers; empty: it finds none."""
+    access: ClusterAccess
+    """By which it finds other brokers."""
     drainable: Drainable
     """Says whether producers have to send to another broker group."""
     commands: MemberCommands
@@ -148,6 +149,7 @@ class BrokerParts:
             clock=clock,
             record=self.committer.progress,
             on_settled=lambda group: self.confirmer.settled(group),
+            groups_max=config.groups_max,
         )
         self._failure_texts = FailureTexts(pulls=store.pulls, fetcher=self.fetcher)
         self._internal_producer = InternalProducer(
@@ -219,7 +221,7 @@ class BrokerParts:
             directory=self._directory,
             groups=self.groups,
             consume=self.store.consume,
-            peer_brokers=PeerBrokers(self._member.place.broker_group, self._member.url),
+            peer_brokers=PeerBrokers(self._member.place.broker_group, self._member.access),
             feed=self.pull_handler.feed,
             progress_durable=self.committer.progress_durable,
             open_transactions=OpenTransactionSlots(self.store.halves, self.fetcher),
@@ -270,9 +272,9 @@ class BrokerParts:
             topics=self.topics,
             committer=self.committer,
             halves=self.store.halves,
-            directory=self._directory,
             clock=self._clock,
             slots=self.slots,
+            open_max=self._config.halves_max,
         )
 
     def _make_check_back(self) -> CheckBack:

@@ -13,6 +13,7 @@ from ternmq.broker.follower import BrokerFollower
 from ternmq.broker.leader import BrokerMember, BrokerParts
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError
+from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
 from ternmq.replication.leading.leader import Leader
@@ -50,13 +51,13 @@ class BrokerKind:
     title = "broker"
 
     def __init__(
-        self, config: BrokerConfig, home: Path, *, clock: Clock, disk: Disk, url: str
+        self, config: BrokerConfig, home: Path, *, clock: Clock, disk: Disk, access: ClusterAccess
     ) -> None:
-        """By the meta servers at `url` it finds other brokers."""
+        """By `access` it finds other brokers."""
         self._config = config
         self._clock = clock
         self._disk = disk
-        self._url = url
+        self._access = access
         self.home = home
 
     def data_epoch(self) -> int:
@@ -82,7 +83,7 @@ class BrokerKind:
             suffix=suffix,
             on_corrupt=on_corrupt,
         )
-        return BrokerReplicatedStore(store, self._config, self._url)
+        return BrokerReplicatedStore(store, self._config, self._access)
 
     async def begin_anew(self, context: MemberContext, base: bytes) -> None:
         loop = asyncio.get_running_loop()
@@ -92,10 +93,10 @@ class BrokerKind:
 class BrokerReplicatedStore:
     """An open broker store: a `ReplicatedStore` of replication."""
 
-    def __init__(self, store: Store, config: BrokerConfig, url: str) -> None:
+    def __init__(self, store: Store, config: BrokerConfig, access: ClusterAccess) -> None:
         self._store = store
         self._config = config
-        self._url = url
+        self._access = access
         self._unnamed: frozenset[int] = frozenset()
         self._follower: BrokerFollower | None = None
         self.logs: Mapping[int, CopiedLog] = {MESSAGES: store.messages, PULLS: store.pulls}
@@ -141,7 +142,7 @@ class BrokerReplicatedStore:
             place=context.place,
             gate=leader,
             listener=context.listener,
-            url=self._url,
+            access=self._access,
             drainable=context,
             commands=commands,
             cold_below=lambda: _cold_below(self._config, self._store, leader),

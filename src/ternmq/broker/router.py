@@ -97,7 +97,7 @@ class BrokerRouter:
             Command.HALF_END: later(transactions.HalfEnd, to.half_batches.end),
             Command.DETACHED_END: later(transactions.DetachedEnd, to.unfenced.end_detached),
             Command.CHECKER: now_for(Empty, to.check_back.here),
-            Command.HALF_LIST: now(transactions.HalfFind, to.check_back.find),
+            Command.HALF_LIST: later(transactions.HalfFind, to.check_back.find),
             # Consumers and readers.
             Command.JOIN: later_for(pull.Join, consumer.join),
             Command.PULL: consumer.pull,
@@ -108,7 +108,7 @@ class BrokerRouter:
             Command.SEEK: later(read.Seek, to.read_handler.seek),
             # Groups.
             Command.GROUP_CREATE: later(groups.GroupCreate, admin.create),
-            Command.GROUP_LIST: now(groups.GroupFind, admin.groups),
+            Command.GROUP_LIST: later(groups.GroupFind, admin.groups),
             Command.GROUP_DELETE: later(groups.GroupNamed, admin.delete),
             Command.GROUP_RESET: later(groups.GroupReset, admin.reset),
             Command.GROUP_SET: later(groups.GroupSet, admin.set),
@@ -126,7 +126,7 @@ class BrokerRouter:
             Command.REFUSED_RESEND: later(dead_letters.RefusedHandle, to.refused_commands.resend),
             Command.REFUSED_DELETE: later(dead_letters.RefusedHandle, to.refused_commands.delete),
             # Looking.
-            Command.LEDGER: now(groups.GroupFind, to.status.ledger),
+            Command.LEDGER: later(groups.GroupFind, to.status.ledger),
             Command.STATUS: now(StatusQuery, to.status.status),
             Command.TOPIC_FIGURES: later(TopicFiguresFind, to.stats.topics),
             Command.GROUP_FIGURES: later(groups.GroupFind, to.stats.groups),

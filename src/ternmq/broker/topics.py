@@ -11,7 +11,6 @@ from ternmq.discovery.hidden_topics import (
 )
 from ternmq.intake.topic_rules import check_app, check_new_topic, topic_not_found
 from ternmq.rpc.peer import Peer
-from ternmq.wire.messages.hello import DISPATCHER
 from ternmq.wire.messages.topics import Topic, TopicSettings
 
 log = get_logger()
@@ -25,6 +24,7 @@ class TopicNames:
         self._auto_create = auto_create
         self._settings = TopicSettings(body_size_max=body_size_max)
         self.find = directory.topic
+        self.all = directory.topics
 
     def get(self, name: str) -> Topic:
         topic = self._directory.topic(name)
@@ -77,4 +77,4 @@ class TopicNames:
 def from_delay_server(peer: Peer) -> bool:
     """Its messages were held against their topic's settings when they came, and answered: a
     setting that was changed since must not keep them, or those that go out with them, for ever."""
-    return peer.hello is not None and peer.hello.app == DISPATCHER
+    return peer.node is not None and peer.node.kind == "delay"

@@ -6,7 +6,6 @@ that line is JSON. A stack trace means a bug of ours. Command modules import not
 top, so `tern --help` is quick.
 """
 
-import json
 import sys
 from typing import Annotated
 
@@ -21,7 +20,8 @@ from ternmq.cli.terminal.arguments import arranged, wants_json
 from ternmq.cli.terminal.extras import what_to_install
 from ternmq.cli.terminal.hints import USAGE_ERROR, HintingGroup
 from ternmq.cli.terminal.options import EXIT_INTERRUPTED
-from ternmq.cli.terminal.output import flush
+from ternmq.cli.terminal.output import flush, note
+from ternmq.cli.terminal.printable import json_text
 from ternmq.cli.topics import group, limit, topic
 from ternmq.core.errors import BadRequest, TernError
 
@@ -108,10 +108,9 @@ def run() -> None:
 
 def _fail(code: str, message: str, exit_code: int, *, as_json: bool) -> None:
     if as_json:
-        said = json.dumps({"error": {"code": code, "message": message}}, ensure_ascii=False)
+        note(json_text({"error": {"code": code, "message": message}}))
     else:
-        said = f"error: {message}"
-    typer.echo(said, err=True)
+        note(f"error: {message}")
     sys.exit(exit_code)
 
 

@@ -17,10 +17,10 @@ from ternmq.core.units import MIB
 from ternmq.delay.store.bootstrap import BootstrapFiles
 from ternmq.delay.store.bootstrap_install import BootstrapInstall
 from ternmq.rpc.connection import Connection, request
+from ternmq.rpc.node_proof import Greeting, proven
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.hello import Hello
 from ternmq.wire.messages.replication import BaseOpen, BaseOpened, BasePiece, BaseRead
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import unpack
@@ -39,11 +39,13 @@ class BootstrapLender:
 
     def __init__(
         self,
+        group: str,
         epoch: int,
         make: Callable[[], Awaitable[BootstrapFiles]],
         on_open: Callable[[str], None],
     ) -> None:
         """`on_open` hears which member is about to follow from where the logs begin now."""
+        self._group = group
         self._epoch = epoch
         self._make = make
         self._on_open = on_open
@@ -51,6 +53,7 @@ class BootstrapLender:
         self._bases: dict[Peer, BootstrapFiles] = {}
 
     def open(self, peer: Peer, frame: Frame) -> None:
+        proven(peer).check_group("delay", self._group)
         self._answering.begin(peer, frame, self._open(peer, unpack(frame.payload, BaseOpen)))
 
     def read(self, peer: Peer, frame: Frame) -> None:
@@ -99,10 +102,12 @@ class BootstrapTarget(Protocol):
     def __call__(self, manifest: bytes) -> BootstrapInstall: ...
 
 
-async def fetch(address: str, hello: Hello, wanted: BaseOpen, install: BootstrapTarget) -> None:
+async def fetch(
+    address: str, greeting: Greeting, wanted: BaseOpen, install: BootstrapTarget
+) -> None:
     """Get a base from a master and put it in place; the store is closed meanwhile."""
     loop = asyncio.get_running_loop()
-    connection = await Connection.open(address, hello, timeout=OPEN_S)
+    connection = await Connection.open(address, greeting, timeout=OPEN_S)
     try:
         opened = await request(connection, Command.BASE_OPEN, wanted, BaseOpened, timeout=ANSWER_S)
         manifest = bytearray()

@@ -26,6 +26,7 @@ from ternmq.delay.store.hour_owners import LeadingStore
 from ternmq.delay.timing.engine import Engine
 from ternmq.delay.timing.scheduler import Scheduler
 from ternmq.delay.timing.ticker import Ticker
+from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
 from ternmq.replication.member.server_kind import Loops, MemberCommands
@@ -51,9 +52,9 @@ class DelayParts:
         leader: Leader,
         commands: MemberCommands,
         config: DelayConfig,
-        url: str,
+        access: ClusterAccess,
     ) -> None:
-        """By the meta servers at `url` it finds brokers."""
+        """By `access` it finds brokers."""
         clock, store = site.clock, leading.store
         self._store = store
         self._config = config
@@ -81,12 +82,12 @@ class DelayParts:
         )
         self._taker = CommittedTaker(
             site.group,
-            cluster=Cluster(url, app=DISPATCHER, timeout=TAKE_TIMEOUT_S),
+            cluster=Cluster.of_server(access, app=DISPATCHER, timeout=TAKE_TIMEOUT_S),
             directory=site.directory,
             acceptor=self._acceptor,
             store=store,
         )
-        self._senders = BrokerSenders(url, clock=clock)
+        self._senders = BrokerSenders(access, clock=clock)
         self._dispatcher = Dispatcher(
             self._engine,
             self._decisions,
@@ -99,7 +100,9 @@ class DelayParts:
             self._engine, clock=clock, tick_ms=config.delay_tick_ms, wake=self._dispatcher.wake
         )
         self._finder = DelayFinder(self._engine, self._scheduler)
-        self.lender = BootstrapLender(leader.epoch, self._scheduler.bootstrap, self._expect)
+        self.lender = BootstrapLender(
+            site.group, leader.epoch, self._scheduler.bootstrap, self._expect
+        )
         self.status = DelayLeaderStatus(
             site,
             self._engine,

@@ -22,6 +22,7 @@ from ternmq.delay.leader import DelayParts
 from ternmq.delay.router import DelayRouter
 from ternmq.delay.store.bootstrap_install import BootstrapInstall
 from ternmq.delay.store.hour_owners import FollowingStore
+from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
 from ternmq.replication.leading.leader import Leader
@@ -57,13 +58,13 @@ class DelayKind:
     title = "delay server"
 
     def __init__(
-        self, config: DelayConfig, home: Path, *, clock: Clock, disk: Disk, url: str
+        self, config: DelayConfig, home: Path, *, clock: Clock, disk: Disk, access: ClusterAccess
     ) -> None:
-        """By the meta servers at `url` it finds brokers."""
+        """By `access` it finds brokers."""
         self._config = config
         self._clock = clock
         self._disk = disk
-        self._url = url
+        self._access = access
         self.home = home
         wal = Path(config.delay_wal_dir) if config.delay_wal_dir else None
         self._paths = DelayPaths(self.home, wal)
@@ -97,7 +98,7 @@ class DelayKind:
             min_free=config.disk_free_min,
             suffix=suffix,
         )
-        return DelayReplicatedStore(following, config, self._url)
+        return DelayReplicatedStore(following, config, self._access)
 
     async def begin_anew(self, site: MemberContext, base: bytes) -> None:
         standing = site.standing
@@ -127,11 +128,13 @@ class DelayKind:
 class DelayReplicatedStore:
     """An open delay store: `replication.member.server_kind.ReplicatedStore`."""
 
-    def __init__(self, following: FollowingStore, config: DelayConfig, url: str) -> None:
+    def __init__(
+        self, following: FollowingStore, config: DelayConfig, access: ClusterAccess
+    ) -> None:
         self._following = following
         self._config = config
         self._store = store = following.store
-        self._url = url
+        self._access = access
         self.logs: Mapping[int, CopiedLog] = {
             MESSAGES: store.messages,
             DECISIONS: store.decisions,
@@ -170,7 +173,7 @@ class DelayReplicatedStore:
     def serving(
         self, site: MemberContext, leader: Leader, commands: MemberCommands
     ) -> "DelayLeader":
-        return DelayLeader(site, self._following, leader, commands, self._config, self._url)
+        return DelayLeader(site, self._following, leader, commands, self._config, self._access)
 
     def copying(self, site: MemberContext, progress: FollowProgress) -> DelayFollower:
         return DelayFollower(site, self._following, self._config, progress)
@@ -186,14 +189,14 @@ class DelayLeader:
         leader: Leader,
         commands: MemberCommands,
         config: DelayConfig,
-        url: str,
+        access: ClusterAccess,
     ) -> None:
         self._site = site
         self._commands = commands
         self._config = config
         self._following = following
         self._leader = leader
-        self._url = url
+        self._access = access
         self._parts: DelayParts | None = None
 
     @property
@@ -210,7 +213,7 @@ class DelayLeader:
         loop = asyncio.get_running_loop()
         leading = await loop.run_in_executor(None, self._following.lead)
         self._parts = DelayParts(
-            self._site, leading, self._leader, self._commands, self._config, self._url
+            self._site, leading, self._leader, self._commands, self._config, self._access
         )
 
     def _note_needed(self) -> None:

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from ternmq.core.clock import Clock
 from ternmq.delay.config import DelayConfig
 from ternmq.delay.role import DelayKind
+from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import ClusterDirectory
-from ternmq.discovery.server_hello import server_hello
 from ternmq.replication.member.member_place import MemberPlace
 from ternmq.replication.roles.member_server import MemberCluster, MemberServer, serving_member
 from ternmq.storage.files.disk import Disk, RealDisk
@@ -26,11 +26,11 @@ async def serving_delay(
     directory: ClusterDirectory,
     clock: Clock,
     disk: Disk | None = None,
-    url: str,
+    access: ClusterAccess,
 ) -> AsyncIterator[MemberServer]:
-    """Run a delay server while the block runs; by the meta servers at `url` it finds brokers."""
+    """Run a delay server while the block runs; by `access` it finds brokers."""
     disk = disk or RealDisk()
-    kind = DelayKind(config, place.data_dir / "delay", clock=clock, disk=disk, url=url)
-    cluster = MemberCluster(directory=directory, hello=server_hello(DISPATCHER))
+    kind = DelayKind(config, place.data_dir / "delay", clock=clock, disk=disk, access=access)
+    cluster = MemberCluster(directory=directory, access=access, app=DISPATCHER)
     async with serving_member(kind, config, place, cluster, clock=clock, disk=disk) as delay:
         yield delay

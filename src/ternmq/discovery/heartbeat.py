@@ -10,7 +10,7 @@ from typing import Protocol
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.messages.hello import Hello
+from ternmq.rpc.node_proof import Greeting
 from ternmq.wire.messages.servers import Register, Registered, Withdraw
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, T
@@ -37,9 +37,9 @@ class Saying(Protocol):
 class Heartbeat:
     """Keeps one server known to one meta server."""
 
-    def __init__(self, address: str, hello: Hello, saying: Saying) -> None:
+    def __init__(self, address: str, greeting: Greeting, saying: Saying) -> None:
         self._address = address
-        self._hello = hello
+        self._greeting = greeting
         self._saying = saying
         self._connection: Connection | None = None
         self._woken = asyncio.Event()
@@ -93,6 +93,8 @@ class Heartbeat:
 
     async def _ask(self, command: Command, record: Record, answer: type[T]) -> T:
         if self._connection is None or self._connection.closed:
-            self._connection = await Connection.open(self._address, self._hello, timeout=ANSWER_S)
+            self._connection = await Connection.open(
+                self._address, self._greeting, timeout=ANSWER_S
+            )
             self._connection.on_lost = lambda _: self._woken.set()
         return await request(self._connection, command, record, answer, timeout=ANSWER_S)

@@ -18,7 +18,7 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.worker import has_threads
 from ternmq.discovery.heartbeat import Heartbeat
-from ternmq.wire.messages.hello import Hello
+from ternmq.rpc.node_proof import Greeting
 from ternmq.wire.messages.servers import Register, Route
 
 FIRST_WITHIN_S = 30.0
@@ -67,9 +67,11 @@ class Registration:
 class Heartbeats:
     """The heartbeats of one server to all meta servers, on one loop."""
 
-    def __init__(self, addresses: Sequence[str], hello: Hello, registration: Registration) -> None:
+    def __init__(
+        self, addresses: Sequence[str], greeting: Greeting, registration: Registration
+    ) -> None:
         self._addresses = addresses
-        self._hello = hello
+        self._greeting = greeting
         self._registration = registration
         self._heartbeats: list[Heartbeat] = []
         self._stop = asyncio.Event()
@@ -82,7 +84,7 @@ class Heartbeats:
         if self._stopped:  # Before we began.
             return
         self._heartbeats = [
-            Heartbeat(address, self._hello, self._registration) for address in self._addresses
+            Heartbeat(address, self._greeting, self._registration) for address in self._addresses
         ]
         tasks = [asyncio.create_task(each.run()) for each in self._heartbeats]
         try:
@@ -115,11 +117,11 @@ class Heartbeats:
 
 @asynccontextmanager
 async def registered(
-    addresses: Sequence[str], hello: Hello, route: Route, *, member: str = ""
+    addresses: Sequence[str], greeting: Greeting, route: Route, *, member: str = ""
 ) -> AsyncIterator[Heartbeats]:
     """Keep `route` on the routes while the block runs; the block begins when one meta has it."""
     registration = Registration(Register(route=route, member=member))
-    heartbeats = Heartbeats(addresses, hello, registration)
+    heartbeats = Heartbeats(addresses, greeting, registration)
     marking = asyncio.create_task(registration.mark(), name="tern-mark")
     running = asyncio.create_task(_run(heartbeats), name="tern-register")
     try:

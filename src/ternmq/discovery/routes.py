@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ternmq.core.errors import Closed, TernError, Unavailable
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.messages.hello import Hello
+from ternmq.rpc.node_proof import Greeting
 from ternmq.wire.messages.servers import Route, Routes, RoutesFind
 from ternmq.wire.numbers import Command
 
@@ -25,10 +25,12 @@ AGAIN_S = 0.5
 class RouteCache:
     """The routes as one client knows them. Used from one event loop."""
 
-    def __init__(self, addresses: Sequence[str], hello: Hello, *, timeout: float = 5.0) -> None:
+    def __init__(
+        self, addresses: Sequence[str], greeting: Greeting, *, timeout: float = 5.0
+    ) -> None:
         assert addresses
         self._addresses = list(addresses)
-        self._hello = hello
+        self._greeting = greeting
         self._timeout = timeout
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
@@ -130,7 +132,7 @@ class RouteCache:
         failures: list[TernError] = []
         for address in tuple(self._addresses):
             try:
-                return await Connection.open(address, self._hello, timeout=self._timeout)
+                return await Connection.open(address, self._greeting, timeout=self._timeout)
             except TernError as error:
                 failures.append(error)
                 self._addresses.append(self._addresses.pop(0))

@@ -9,6 +9,7 @@ from ternmq.rpc.config import ListenerConfig
 
 HEARTBEAT_MS = 500
 DEAD_AFTER_MS = 3_000
+TOPICS_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,9 @@ class MetaConfig:
         str,
         about("where meta keeps names: sqlite, postgresql, mysql or zookeeper url; empty: a file"),
     ] = ""
+    topics_max: Annotated[
+        int, about("meta: topics that there may be, our own hidden ones counted", 1, 10_000_000)
+    ] = TOPICS_MAX
     server_heartbeat_ms: Annotated[
         int, about("meta: how often a server says that it is there", 100, 60_000)
     ] = HEARTBEAT_MS

@@ -27,7 +27,7 @@ from functools import partial
 from typing import TypeVar
 
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadName, TopicNotFound
+from ternmq.core.errors import BadName, OverLimit, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
@@ -36,7 +36,7 @@ from ternmq.discovery.hidden_topics import refused_topic
 from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
 from ternmq.meta.batching import Batching
-from ternmq.meta.config import DEAD_AFTER_MS
+from ternmq.meta.config import DEAD_AFTER_MS, TOPICS_MAX
 from ternmq.meta.place import place
 from ternmq.meta.registries.registry import Change, GroupRow, NewGroup, News, NewTopic, Registry
 from ternmq.meta.registries.registry_worker import RegistryWorker
@@ -67,8 +67,10 @@ class MetaDirectory(TopicTable, StandingTable):
         clock: Clock,
         worker: RegistryWorker,
         dead_after_ms: int = DEAD_AFTER_MS,
+        topics_max: int = TOPICS_MAX,
     ) -> None:
         super().__init__()
+        self._topics_max = topics_max
         self._registry = registry
         self._clock = clock
         self._worker = worker
@@ -108,6 +110,12 @@ class MetaDirectory(TopicTable, StandingTable):
         if found is not None:
             return found
         _check_own_or_name("topic", name)
+        if len(self._topics) >= self._topics_max and not name.startswith("%"):
+            raise OverLimit(
+                f"there are {len(self._topics)} topics already, and topics_max is "
+                f"{self._topics_max}; delete some ('tern topic delete'), or raise it on the meta "
+                "servers"
+            )
         new = NewTopic(name=name, settings=settings, created_at_ms=self._clock.now_ms())
         return await self._new_topics.ask(name, new)
 
@@ -293,7 +301,11 @@ class MetaDirectory(TopicTable, StandingTable):
 
 @asynccontextmanager
 async def serving_directory(
-    open_registry: Callable[[], Registry], *, clock: Clock, dead_after_ms: int = DEAD_AFTER_MS
+    open_registry: Callable[[], Registry],
+    *,
+    clock: Clock,
+    dead_after_ms: int = DEAD_AFTER_MS,
+    topics_max: int = TOPICS_MAX,
 ) -> AsyncIterator[MetaDirectory]:
     """Open the registry and keep the directory while the block runs."""
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry")
@@ -301,7 +313,13 @@ async def serving_directory(
     try:
         registry = await loop.run_in_executor(thread, open_registry)
         worker = RegistryWorker(thread)
-        directory = MetaDirectory(registry, clock=clock, worker=worker, dead_after_ms=dead_after_ms)
+        directory = MetaDirectory(
+            registry,
+            clock=clock,
+            worker=worker,
+            dead_after_ms=dead_after_ms,
+            topics_max=topics_max,
+        )
         try:
             await directory.load()
             async with background(news=directory.news.run):

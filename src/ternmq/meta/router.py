@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadRequest, TooLarge, TopicNotFound
+from ternmq.core.errors import BadRequest, OverLimit, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.units import KIB
 from ternmq.discovery.hidden_topics import PLACEMENT
@@ -26,11 +26,12 @@ from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.policies import app_limit, home_of, limit_changes, limited_apps, topic_change
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
-from ternmq.meta.server_commands import ServerCommands, StandingCommands, check_server, is_server
+from ternmq.meta.server_commands import ServerCommands, StandingCommands, check_own, is_server
+from ternmq.rpc.node_proof import proven
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.server import Peer
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
-from ternmq.wire.messages.hello import BROKER, DISPATCHER, PROTOCOL_VERSION, Hello, Welcome
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome
 from ternmq.wire.messages.limits import AppLimits, LimitSet, TopicSet
 from ternmq.wire.messages.order_keys import PlaceChange
 from ternmq.wire.messages.servers import (
@@ -85,6 +86,7 @@ class MetaIdentity:
     heartbeat_ms: int = 3_000
     """Of clients."""
     server_heartbeat_ms: int = HEARTBEAT_MS
+    insecure: bool = False
 
 
 class MetaRouter:
@@ -111,7 +113,7 @@ class MetaRouter:
         directory.on_topic_deleted(lambda topic: routes.set_home(topic.name, None))
 
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
-        if hello.app not in (DISPATCHER, BROKER):
+        if peer.node is None:
             check_name("application", hello.app)
         self._connections += 1
         return Welcome(
@@ -139,13 +141,13 @@ class MetaRouter:
             Command.LIMIT_LIST: self._list_limits,
             # Operators.
             Command.STANDINGS: later(StandingFind, standings.find),
-            Command.MEMBER_LEAD: later(MemberLead, standings.change),
+            Command.MEMBER_LEAD: self._lead(standings),
             Command.MEMBER_FORGET: later(MemberForget, standings.change),
             Command.BROKER_GROUP_DRAIN: later(BrokerGroupDrain, standings.drain),
             Command.PLACE: self._place,
             # Servers.
-            Command.REGISTER: later(Register, self.registrar.register),
-            Command.WITHDRAW: later(Withdraw, self.registrar.withdraw),
+            Command.WITHDRAW: self._withdraw,
+            Command.REGISTER: servers_only(Register, self.registrar.register),
             Command.MEMBER_JOIN: servers_only(MemberJoin, standings.join),
             Command.IN_SYNC_CHANGE: servers_only(InSyncChange, standings.change),
             Command.IN_SYNC_LEAVE: servers_only(InSyncLeave, standings.change),
@@ -181,8 +183,9 @@ class MetaRouter:
 
     def _answers_servers(self, kind: type[R], answer: Answer[R]) -> Handle:
         def handle(peer: Peer, frame: Frame) -> None:
-            check_server(peer)
-            self._later(peer, frame, answer(unpack(frame.payload, kind)))
+            wanted = unpack(frame.payload, kind)
+            check_own(proven(peer), wanted)
+            self._later(peer, frame, answer(wanted))
 
         return handle
 
@@ -219,14 +222,39 @@ class MetaRouter:
         name = unpack(frame.payload, TopicNamed).name
         self._later(peer, frame, self._delete_topic(name, own=is_server(peer)))
 
+    def _lead(self, standings: StandingCommands) -> Handle:
+        """People say which member leads; a server says it of its own broker group."""
+
+        def handle(peer: Peer, frame: Frame) -> None:
+            wanted = unpack(frame.payload, MemberLead)
+            if peer.node is not None:
+                check_own(peer.node, wanted)
+            self._later(peer, frame, standings.change(wanted))
+
+        return handle
+
+    def _withdraw(self, peer: Peer, frame: Frame) -> None:
+        """That one is gone for good is said by people, that it leaves by the server itself."""
+        wanted = unpack(frame.payload, Withdraw)
+        if not wanted.for_good:
+            check_own(proven(peer), wanted)
+        self._later(peer, frame, self.registrar.withdraw(wanted))
+
     def _place(self, peer: Peer, frame: Frame) -> None:
         wanted = unpack(frame.payload, PlaceChange)
         if wanted.action in ("stopped", "settled"):
-            check_server(peer)
+            proven(peer)
         self._later(peer, frame, self._directory.place(wanted, self._routes.masters()))
 
     def _later(self, peer: Peer, frame: Frame, work: Coroutine[None, None, Record]) -> None:
-        self._pending.begin(peer, frame, work, waits=frame.command in WAITING)
+        waits = frame.command in WAITING
+        if waits:
+            try:
+                self._pending.check_wait(peer, frame.command)
+            except OverLimit:
+                work.close()
+                raise
+        self._pending.begin(peer, frame, work, waits=waits)
 
     def _placed(self, topic: Topic) -> None:
         """Clients learn with the routes where messages go."""
@@ -309,6 +337,7 @@ class MetaRouter:
             registry=self._directory.description,
             cluster=self._directory.cluster,
             registry_at_ms=self._directory.news.answered_at_ms,
+            insecure=identity.insecure,
         )
 
     async def finish(self) -> None:

@@ -7,16 +7,25 @@ from ternmq.core.clock import Clock
 from ternmq.core.lifecycle import background
 from ternmq.meta.router import MetaRouter
 from ternmq.rpc.limits import ServerLimits
+from ternmq.rpc.node_proof import NodeGate, NodeSecret
 from ternmq.rpc.server import Listener, listening
 
 
 @asynccontextmanager
 async def serving_meta(
-    host: str, port: int, router: MetaRouter, *, limits: ServerLimits, clock: Clock
+    host: str,
+    port: int,
+    router: MetaRouter,
+    *,
+    limits: ServerLimits,
+    clock: Clock,
+    secret: NodeSecret | None = None,
 ) -> AsyncIterator[Listener]:
-    """Listen while the block runs; then take no more, answer what was asked, close."""
+    """Listen while the block runs; then take no more, answer what was asked, close. Servers that
+    know the secret are let in as such."""
     registrar = router.registrar
-    async with listening(host, port, router, limits=limits, clock=clock) as listener:
+    gate = NodeGate(secret, "meta", now=clock.monotonic)
+    async with listening(host, port, router, limits=limits, clock=clock, gate=gate) as listener:
         try:
             async with background(silent=registrar.run, held=registrar.run_held):
                 yield listener

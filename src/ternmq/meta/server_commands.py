@@ -1,14 +1,18 @@
 """Commands of servers that are other processes: the meta side of `RemoteDirectory`.
 
 Brokers ask for ids and epochs, and wait here for news of topics, each time a little. Never answers
-an application: its name would have to begin with '%', and people's do not.
+an application: who asks has proven to be a server (`rpc/node_proof.py`), and speaks for its own
+broker group only.
 """
 
-from ternmq.core.errors import BadRequest, Unauthorized
+import re
+
+from ternmq.core.errors import BadName, BadRequest
 from ternmq.discovery.directory import InUse
 from ternmq.discovery.standing_table import StandingRequest
 from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.routing.registrar import Registrar
+from ternmq.rpc.node_proof import NodeIdentity
 from ternmq.rpc.peer import Peer
 from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.servers import (
@@ -16,14 +20,19 @@ from ternmq.wire.messages.servers import (
     EpochNew,
     GroupId,
     GroupIdFind,
+    Register,
     Reserve,
     Reserved,
     TopicNews,
     TopicNewsFind,
+    Withdraw,
 )
 from ternmq.wire.messages.standings import (
     BrokerGroupDrain,
+    InSyncChange,
+    InSyncLeave,
     MemberJoin,
+    MemberLead,
     StandingFind,
     Standings,
 )
@@ -31,6 +40,9 @@ from ternmq.wire.messages.topics import TopicIds
 from ternmq.wire.record import Record
 
 WAIT_MS_MAX = 30_000
+_TEXT = re.compile(r"[!-~]{1,255}", re.ASCII)
+RESERVED_MAX = 2**48
+RESERVED_TOPICS_MAX = 1_000_000
 TOLD_MAX = 5_000
 """Topics in one answer; with more the asker is told to look at the list."""
 
@@ -74,6 +86,15 @@ class ServerCommands:
         return TopicIds(ids=sorted(await self._directory.gone_topics(asked.ids)))
 
     async def reserve(self, used: Reserve) -> Record:
+        """Numbers far beyond any that were given out are a mistake, and would use up all others."""
+        highest = max((*used.topic_ids, used.group_id, used.epoch))
+        lowest = min((*used.topic_ids, used.group_id, used.epoch))
+        if highest > RESERVED_MAX or lowest < 0 or len(used.topic_ids) > RESERVED_TOPICS_MAX:
+            raise BadRequest(
+                f"ids from {lowest} to {highest} of {len(used.topic_ids)} topics cannot be in use "
+                f"already: at most {RESERVED_MAX} are given out, and {RESERVED_TOPICS_MAX} topics; "
+                "is the data of this server damaged?"
+            )
         unknown = await self._directory.reserve(
             InUse(
                 broker_group=used.broker_group,
@@ -124,9 +145,29 @@ class StandingCommands:
 
 def is_server(peer: Peer) -> bool:
     """Servers may use names of our own."""
-    return peer.hello is not None and peer.hello.app.startswith("%")
+    return peer.node is not None
 
 
-def check_server(peer: Peer) -> None:
-    if not is_server(peer):
-        raise Unauthorized("only servers of the cluster ask this")
+def check_own(node: NodeIdentity, wanted: Record) -> None:
+    """What a server says of a broker group is said of its own, and can be shown to people."""
+    match wanted:
+        case Register() | Withdraw():
+            node.check_group(wanted.route.kind, wanted.route.broker_group)
+            _check_texts(address=wanted.route.address, member=wanted.member or "-")
+        case MemberJoin():
+            node.check_group(wanted.kind, wanted.broker_group)
+            member = wanted.member
+            _check_texts(id=member.id, name=member.name, address=member.address)
+        case InSyncChange() | InSyncLeave() | MemberLead() | Reserve():
+            node.check_group(wanted.kind, wanted.broker_group)
+        case EpochNew():
+            node.check_group(node.kind, wanted.broker_group)
+
+
+def _check_texts(**texts: str) -> None:
+    for name, text in texts.items():
+        if _TEXT.fullmatch(text) is None:
+            raise BadName(
+                f"{text[:40]!r} cannot be the {name} of a server: use 1 to 255 letters, digits and "
+                "signs of ASCII, without spaces"
+            )

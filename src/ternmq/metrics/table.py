@@ -41,6 +41,12 @@ class Metric(NamedTuple):
 METRICS: tuple[Metric, ...] = (
     # The process.
     Metric("tern_node_info", "gauge", ("version", "node"), "Always 1: which software runs here."),
+    Metric(
+        "tern_node_insecure",
+        "gauge",
+        (),
+        "1 if other machines may reach it and everybody is let in (`insecure = true`).",
+    ),
     Metric("tern_loop_lag_seconds", "histogram", (), "How late the event loop comes to a timer."),
     # Every server of the process.
     Metric("tern_server_healthy", "gauge", ("role",), "1 if it takes messages, 0 if it cannot."),

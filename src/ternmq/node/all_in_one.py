@@ -14,17 +14,19 @@ from ternmq.core.clock import Clock
 from ternmq.delay.server import serving_delay
 from ternmq.metrics.samples import Source
 from ternmq.node.addresses import broker_place, broker_route, delay_place, delay_route, node_url
+from ternmq.node.cluster_join import access_of
 from ternmq.node.config import NodeConfig
 from ternmq.node.member_process import Serve
 from ternmq.node.meta_role import serving_meta_role
 from ternmq.node.metrics_server import serving_metrics
+from ternmq.rpc.node_proof import NodeSecret
 from ternmq.storage.files.disk import Disk
 from ternmq.wire.messages.servers import Route
 
 
 @asynccontextmanager
 async def serving_node(
-    config: NodeConfig, *, clock: Clock, disk: Disk | None = None
+    config: NodeConfig, *, secret: NodeSecret, clock: Clock, disk: Disk | None = None
 ) -> AsyncIterator[str]:
     """Run every role that there is; yields the url that clients use."""
     url = node_url(config)
@@ -34,11 +36,18 @@ async def serving_node(
         delay = partial(serving_delay, config.delay, delay_place(config))
         servers.append((delay_route(config), delay))
     async with AsyncExitStack() as stack:
-        meta = await stack.enter_async_context(serving_meta_role(config, clock=clock))
+        meta = await stack.enter_async_context(
+            serving_meta_role(config, secret=secret, clock=clock)
+        )
         figures: list[Source] = [meta.figures]
         for route, serving in servers:
             server = await stack.enter_async_context(
-                serving(directory=meta.directory, clock=clock, disk=disk, url=url)
+                serving(
+                    directory=meta.directory,
+                    clock=clock,
+                    disk=disk,
+                    access=access_of(route, url, secret),
+                )
             )
             figures.append(server.figures)
             present = await stack.enter_async_context(

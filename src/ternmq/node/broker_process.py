@@ -10,20 +10,23 @@ from functools import partial
 from ternmq.broker.server import serve
 from ternmq.core.clock import Clock
 from ternmq.node.addresses import broker_place, broker_route
+from ternmq.node.cluster_join import access_of
 from ternmq.node.config import NodeConfig
 from ternmq.node.member_process import serving_member_alone
+from ternmq.rpc.node_proof import NodeSecret
 from ternmq.storage.files.disk import Disk
 from ternmq.wire.messages.hello import BROKER
 
 
 def serving_broker_alone(
-    config: NodeConfig, url: str, *, clock: Clock, disk: Disk | None = None
+    config: NodeConfig, url: str, *, secret: NodeSecret, clock: Clock, disk: Disk | None = None
 ) -> AbstractAsyncContextManager[str]:
     """Run one; yields its address once a meta server tells clients about it."""
+    route = broker_route(config)
     return serving_member_alone(
         config,
-        url,
-        broker_route(config),
+        access_of(route, url, secret),
+        route,
         app=BROKER,
         serve=partial(serve, config.broker, broker_place(config)),
         clock=clock,

@@ -23,6 +23,7 @@ from ternmq.core.ids import check_name
 from ternmq.core.settings import ENV_PREFIX, Setting, about, all_settings, check, make
 from ternmq.delay.config import DelayConfig
 from ternmq.meta.config import MetaConfig
+from ternmq.rpc.address import is_loopback
 
 PORT_BASE = 7700
 PORT_MAX = 65_535 - 81  # The farthest role, the gateway, listens on the base plus 81.
@@ -42,6 +43,10 @@ class NodeConfig:
     host: Annotated[str, about("address to listen on; 0.0.0.0 for all of this machine")] = (
         "127.0.0.1"
     )
+    insecure: Annotated[
+        bool,
+        about("listen on other addresses than loopback, although everybody there is let in"),
+    ] = False
     advertised_host: Annotated[
         str, about("address that clients are told to use; empty: `host`, or the machine's name")
     ] = ""
@@ -51,6 +56,13 @@ class NodeConfig:
     ] = 0
     url: Annotated[
         str, about("the meta servers, for a broker or delay server that is a process of its own")
+    ] = ""
+    node_secret_file: Annotated[
+        str,
+        about(
+            "file with the secret that all servers of the cluster share; empty: `node-secret` in "
+            "`data_dir`, made by a meta server or `tern up`"
+        ),
     ] = ""
     broker_group: Annotated[str, about("name of the broker group that this node is")] = "main"
     delay_server: Annotated[
@@ -73,6 +85,13 @@ class NodeConfig:
             )
         if not self.host:
             raise BadConfig("host must not be empty; write 0.0.0.0 to listen on every address")
+        if self.exposed and not self.insecure:
+            raise BadConfig(
+                f"host = {self.host!r} is reached from other machines, and there is no login and "
+                "no encryption yet: whoever reaches it may send, read and delete. Listen on "
+                "127.0.0.1; or, where a private network or a firewall keeps others out, write "
+                "insecure = true (--insecure, TERN_INSECURE=true)"
+            )
         if self.ports <= self.metrics_port <= self.delay_port:
             raise BadConfig(
                 f"metrics_port {self.metrics_port} is one of the node's own ports "
@@ -82,6 +101,11 @@ class NodeConfig:
             check_name("broker group", self.broker_group)
         except BadRequest as error:
             raise BadConfig(f"broker_group: {error}") from error
+
+    @property
+    def exposed(self) -> bool:
+        """Other machines may reach it, without having to prove anything."""
+        return not is_loopback(self.host)
 
     @property
     def meta_port(self) -> int:

@@ -9,20 +9,23 @@ from functools import partial
 from ternmq.core.clock import Clock
 from ternmq.delay.server import serving_delay
 from ternmq.node.addresses import delay_place, delay_route
+from ternmq.node.cluster_join import access_of
 from ternmq.node.config import NodeConfig
 from ternmq.node.member_process import serving_member_alone
+from ternmq.rpc.node_proof import NodeSecret
 from ternmq.storage.files.disk import Disk
 from ternmq.wire.messages.hello import DISPATCHER
 
 
 def serving_delay_alone(
-    config: NodeConfig, url: str, *, clock: Clock, disk: Disk | None = None
+    config: NodeConfig, url: str, *, secret: NodeSecret, clock: Clock, disk: Disk | None = None
 ) -> AbstractAsyncContextManager[str]:
     """Run one; yields its address once a meta server tells clients about it."""
+    route = delay_route(config)
     return serving_member_alone(
         config,
-        url,
-        delay_route(config),
+        access_of(route, url, secret),
+        route,
         app=DISPATCHER,
         serve=partial(serving_delay, config.delay, delay_place(config)),
         clock=clock,

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Protocol
 
 from ternmq.core.clock import Clock
+from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.registration import registered
 from ternmq.node.cluster_join import joined
@@ -23,14 +24,14 @@ class Serve(Protocol):
     """Runs a server of one kind, at its place, while a block runs."""
 
     def __call__(
-        self, *, directory: ClusterDirectory, clock: Clock, disk: Disk | None, url: str
+        self, *, directory: ClusterDirectory, clock: Clock, disk: Disk | None, access: ClusterAccess
     ) -> AbstractAsyncContextManager[MemberServer]: ...
 
 
 @asynccontextmanager
 async def serving_member_alone(
     config: NodeConfig,
-    url: str,
+    access: ClusterAccess,
     route: Route,
     *,
     app: str,
@@ -40,12 +41,12 @@ async def serving_member_alone(
 ) -> AsyncIterator[str]:
     """Run one; yields its address once a meta server tells clients about it."""
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(joined(url, app))
+        cluster = await stack.enter_async_context(joined(access, app))
         server = await stack.enter_async_context(
-            serve(directory=cluster.directory, clock=clock, disk=disk, url=url)
+            serve(directory=cluster.directory, clock=clock, disk=disk, access=access)
         )
         heartbeats = await stack.enter_async_context(
-            registered(cluster.addresses, cluster.hello, route, member=server.member)
+            registered(cluster.addresses, cluster.greeting, route, member=server.member)
         )
         server.watch(heartbeats.set_epoch)
         await stack.enter_async_context(serving_metrics(config, [server.figures], clock=clock))

@@ -8,16 +8,21 @@ from ternmq.node.addresses import node_url
 from ternmq.node.config import NodeConfig
 from ternmq.node.meta_role import OpenRegistry, serving_meta_role
 from ternmq.node.metrics_server import serving_metrics
+from ternmq.rpc.node_proof import NodeSecret
 
 
 @asynccontextmanager
 async def serving_meta_alone(
-    config: NodeConfig, *, clock: Clock, open_registry: OpenRegistry | None = None
+    config: NodeConfig,
+    *,
+    secret: NodeSecret,
+    clock: Clock,
+    open_registry: OpenRegistry | None = None,
 ) -> AsyncIterator[str]:
     """Run one; yields the url that clients use. The registry is the one that the settings name
     unless another is handed in."""
     async with (
-        serving_meta_role(config, clock=clock, open_registry=open_registry) as meta,
+        serving_meta_role(config, secret=secret, clock=clock, open_registry=open_registry) as meta,
         serving_metrics(config, [meta.figures], clock=clock),
     ):
         yield node_url(config)

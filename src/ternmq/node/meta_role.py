@@ -23,6 +23,7 @@ from ternmq.meta.server import serving_meta
 from ternmq.metrics.samples import Samples
 from ternmq.node.addresses import meta_address
 from ternmq.node.config import NodeConfig
+from ternmq.rpc.node_proof import NodeSecret
 from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
 
@@ -45,7 +46,11 @@ class Meta:
 
 @asynccontextmanager
 async def serving_meta_role(
-    config: NodeConfig, *, clock: Clock, open_registry: OpenRegistry | None = None
+    config: NodeConfig,
+    *,
+    secret: NodeSecret,
+    clock: Clock,
+    open_registry: OpenRegistry | None = None,
 ) -> AsyncIterator[Meta]:
     """Names first, then listen."""
     async with (
@@ -53,6 +58,7 @@ async def serving_meta_role(
             open_registry or registry_opener(config),
             clock=clock,
             dead_after_ms=config.meta.server_dead_after_ms,
+            topics_max=config.meta.topics_max,
         ) as directory,
         _seen_standings(directory, config, real=open_registry is None),
     ):
@@ -65,10 +71,16 @@ async def serving_meta_role(
             started_at_ms=clock.now_ms(),
             heartbeat_ms=config.meta.listener.heartbeat_ms,
             server_heartbeat_ms=config.meta.server_heartbeat_ms,
+            insecure=config.exposed,
         )
         handler = MetaRouter(directory, routes, identity=identity, clock=clock)
         async with serving_meta(
-            config.host, config.meta_port, handler, limits=config.meta.listener.limits, clock=clock
+            config.host,
+            config.meta_port,
+            handler,
+            limits=config.meta.listener.limits,
+            clock=clock,
+            secret=secret,
         ) as listener:
             yield Meta(directory=directory, routes=routes, handler=handler, listener=listener)
 

@@ -177,6 +177,7 @@ async def serving_metrics(
 
     async def node(out: Samples) -> None:
         out.add("tern_node_info", 1, VERSION, config.broker_group)
+        out.add("tern_node_insecure", int(config.exposed))
         out.histogram("tern_loop_lag_seconds", lag)
 
     gatherer = Gatherer([node, *sources])

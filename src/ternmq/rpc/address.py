@@ -31,6 +31,15 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def is_loopback(host: str) -> bool:
+    """Is this reached from the same machine only? Names other than localhost may be anything."""
+    bare = host.removeprefix("[").removesuffix("]")
+    try:
+        return ipaddress.ip_address(bare).is_loopback
+    except ValueError:
+        return bare == "localhost"
+
+
 class Endpoints(NamedTuple):
     """Both ends of a connection, packed: 16 bytes and a port each."""
 

@@ -18,6 +18,9 @@ class ListenerConfig:
     """How many clients a server takes, and how much of each."""
 
     connections_max: Annotated[int, about("clients at one time", 1, 1_000_000)] = 10_000
+    connections_per_address_max: Annotated[
+        int, about("of one address, so that the others find room", 1, 1_000_000)
+    ] = 8_000
     heartbeat_ms: Annotated[
         int, about("how often an idle client says that it is there", 100, 60_000)
     ] = 3_000
@@ -38,6 +41,7 @@ class ListenerConfig:
         """The same as a listener wants it."""
         return ServerLimits(
             connections_max=self.connections_max,
+            address_connections_max=self.connections_per_address_max,
             inbound_max=self.inbound_max,
             server_inbound_max=self.inbound_total_max,
             idle_timeout=max(IDLE_S_MIN, MISSED_MAX * self.heartbeat_ms / 1000),

@@ -18,6 +18,7 @@ Rules
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar, cast
 
 from ternmq.core.errors import Closed, NotMaster, ProtocolError, TernError, TooLarge, Unavailable
@@ -25,6 +26,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.address import split_address
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
+from ternmq.rpc.node_proof import Greeting
 from ternmq.wire.decoder import FrameDecoder
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome, read_failure
@@ -72,7 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         self._silence_max = HEARTBEATS_MISSED_MAX
 
     @classmethod
-    async def open(cls, address: str, hello: Hello, *, timeout: float) -> "Connection":
+    async def open(cls, address: str, greeting: Greeting, *, timeout: float) -> "Connection":
         """Connect and say hello; `timeout` (seconds) covers both."""
         host, port = split_address(address)
         loop = asyncio.get_running_loop()
@@ -80,8 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             async with asyncio.timeout(timeout):
                 await loop.create_connection(lambda: connection, host, port)
-                answer = await connection.call(Command.HELLO, pack(hello))
-            connection._welcomed(unpack(answer, Welcome))
+                connection._welcomed(await connection._greet(greeting))
         except TimeoutError as error:
             connection.abort()
             raise Unavailable(
@@ -97,6 +98,18 @@ class Connection(asyncio.BufferedProtocol):
             connection.abort()
             raise
         return connection
+
+    async def _greet(self, greeting: Greeting) -> Welcome:
+        if isinstance(greeting, Hello):
+            return unpack(await self.call(Command.HELLO, pack(greeting)), Welcome)
+        opening = greeting.begin()
+        challenge = await self.call(Command.HELLO, opening.hello)
+        auth, wrong = opening.answer(challenge, self.address)
+        if wrong is None:
+            return unpack(await self.call(Command.AUTH, pack(auth)), Welcome)
+        with suppress(TernError):  # Its log says it as well.
+            await self.call(Command.AUTH, pack(auth))
+        raise wrong
 
     @property
     def closed(self) -> bool:

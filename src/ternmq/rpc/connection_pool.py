@@ -8,6 +8,7 @@ are bounded likewise: beyond it those who have not read for the longest time are
 
 import asyncio
 import enum
+from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from ternmq.core.errors import OverLimit, TernError
@@ -15,6 +16,7 @@ from ternmq.core.log import LogBudget, get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
+from ternmq.rpc.node_proof import NodeGate
 from ternmq.wire.messages.hello import Hello
 
 log = get_logger()
@@ -60,12 +62,19 @@ G = TypeVar("G", bound=PooledPeer)
 class ConnectionPool(Generic[G]):
     """One per listener."""
 
-    def __init__(self, limits: ServerLimits, now: float) -> None:
+    def __init__(
+        self, limits: ServerLimits, monotonic: Callable[[], float], gate: NodeGate
+    ) -> None:
         self.limits = limits
-        self.now = now
+        self.gate = gate
+        """Lets servers of the cluster in."""
+        self.monotonic = monotonic
+        self.now = monotonic()
         """Monotonic time of the last sweep: good enough for limits of seconds, and free to read."""
         self.peers: dict[G, None] = {}
         """In the order they came, so that everything done to all of them has an order."""
+        self._of_address: dict[str, int] = {}
+        """How many of them come from each."""
         self.leaving: dict[G, None] = {}
         self.nobody_leaving = asyncio.Event()
         self.held = 0
@@ -85,6 +94,37 @@ class ConnectionPool(Generic[G]):
         self._loop = asyncio.get_running_loop()
         self._unflushed: list[G] = []
         self._log_budget = LogBudget(limits.closes_logged_max)
+
+    def admit(self, peer: G) -> OverLimit | None:
+        """One more, or why not."""
+        host = peer.address[0]
+        if len(self.peers) >= self.connections_max:
+            said = (
+                f"this server has its {self.connections_max} connections; share connections, "
+                "or raise connections_max and the open-file limit"
+            )
+        elif self._of_address.get(host, 0) >= self.limits.address_connections_max:
+            said = (
+                f"{host} has its {self.limits.address_connections_max} connections here; share "
+                "connections, or raise connections_per_address_max"
+            )
+        else:
+            self.peers[peer] = None
+            self._of_address[host] = self._of_address.get(host, 0) + 1
+            return None
+        self.refused += 1
+        return OverLimit(said)
+
+    def drop(self, peer: G) -> None:
+        """It is gone, or was never let in."""
+        self.crowded.pop(peer, None)
+        if peer not in self.peers:
+            return
+        del self.peers[peer]
+        host = peer.address[0]
+        self._of_address[host] -= 1
+        if not self._of_address[host]:
+            del self._of_address[host]
 
     def flush_later(self, peer: G) -> None:
         """One callback per turn of the loop for all peers that have something to send."""

@@ -18,6 +18,8 @@ class ServerLimits:
     """Times are seconds, sizes bytes."""
 
     connections_max: int = 10_000
+    address_connections_max: int = 8_000
+    """Of one address."""
     hello_timeout: float = 10.0
     frame_timeout: float = 30.0
     """From the first byte of a frame to its last; likewise for a peer that stops reading."""

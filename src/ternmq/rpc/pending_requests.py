@@ -1,22 +1,23 @@
 """Requests that take time: each becomes a task that answers its peer when the work is done.
 
 The tasks are owned here, count against their peer's bound while they run, and are waited for at the
-end; those that only wait for something to happen are given up then. An error of ours is the answer;
-anything else is a bug, logged here and told without details. Who wants no answer gets none.
-With `StuckRequests` those who asked are told when the work cannot end at present; it goes on all
-the same.
+end. Those that only wait for something to happen are given up then; they count against no bound, so
+a crowd of them keeps nobody else waiting, and a peer may have one of each command. An error of ours
+is the answer; anything else is a bug, logged here and told without details. Who wants no answer
+gets none. With `StuckRequests` those who asked are told when the work cannot end at present; it
+goes on all the same.
 """
 
 import asyncio
 from collections.abc import Awaitable
 
-from ternmq.core.errors import TernError
+from ternmq.core.errors import OverLimit, TernError
 from ternmq.core.units import KIB
 from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.wire.frame import Frame
-from ternmq.wire.numbers import Flag
+from ternmq.wire.numbers import Command, Flag
 from ternmq.wire.record import Record, pack
 
 TASK_SIZE = 4 * KIB  # What a request that takes time counts as, besides its payload.
@@ -50,27 +51,39 @@ class PendingRequests:
     def __init__(self, stuck: StuckRequests | None = None) -> None:
         self._stuck = stuck
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: set[asyncio.Task[None]] = set()
+        self._waiting: dict[tuple[Peer, int], asyncio.Task[None]] = {}
 
     def begin(
         self, peer: Peer, frame: Frame, working: Awaitable[Record], *, waits: bool = False
     ) -> None:
         """Answer the frame with what the work returns or raises; `waits`: for news."""
         asked = _Asked(peer, frame)
-        size = len(frame.payload) + TASK_SIZE
+        size = 0 if waits else len(frame.payload) + TASK_SIZE
         task = asyncio.get_running_loop().create_task(self._answer(asked, size, working))
         if self._stuck is not None:
             self._stuck.watch(task, asked.fail)
-        tasks = self._waiting if waits else self._tasks
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        if waits:
+            self._waiting[peer, frame.command] = task
+            task.add_done_callback(lambda _: self._waiting.pop((peer, frame.command), None))
+        else:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def check_wait(self, peer: Peer, command: int) -> None:
+        """Raises `OverLimit` while this peer waits for an answer to the same command."""
+        if (peer, command) in self._waiting:
+            raise OverLimit(
+                f"{Command(command).name} waits for news already on this connection; ask again "
+                "when it is answered"
+            )
 
     async def finish(self) -> None:
         """Wait for what has begun."""
-        for task in list(self._waiting):
+        waiting = list(self._waiting.values())
+        for task in waiting:
             task.cancel()
-        if self._tasks or self._waiting:
-            await asyncio.wait([*self._tasks, *self._waiting])
+        if self._tasks or waiting:
+            await asyncio.wait([*self._tasks, *waiting])
 
     async def _answer(self, asked: _Asked, size: int, working: Awaitable[Record]) -> None:
         asked.peer.hold(size)

@@ -20,6 +20,7 @@ from ternmq.rpc.address import join_address
 from ternmq.rpc.connection_pool import ConnectionPool
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.memory import keep_freed_memory
+from ternmq.rpc.node_proof import NodeGate
 from ternmq.rpc.peer import Handler, Peer
 
 __all__ = [
@@ -140,10 +141,16 @@ class Listener:
 
 @asynccontextmanager
 async def listening(
-    host: str, port: int, handler: Handler, *, limits: ServerLimits, clock: Clock
+    host: str,
+    port: int,
+    handler: Handler,
+    *,
+    limits: ServerLimits,
+    clock: Clock,
+    gate: NodeGate | None = None,
 ) -> AsyncIterator[Listener]:
     """Serve while the block runs; port 0 takes a free one, see `Listener.address`."""
-    listener = make_listener(handler, limits=limits, clock=clock)
+    listener = make_listener(handler, limits=limits, clock=clock, gate=gate)
     async with started(listener, host, port):
         yield listener
 
@@ -158,10 +165,13 @@ async def started(listener: Listener, host: str, port: int) -> AsyncIterator[Non
         await listener.stop()
 
 
-def make_listener(handler: Handler, *, limits: ServerLimits, clock: Clock) -> Listener:
-    """One that does not listen yet."""
+def make_listener(
+    handler: Handler, *, limits: ServerLimits, clock: Clock, gate: NodeGate | None = None
+) -> Listener:
+    """One that does not listen yet; without a gate no server of the cluster can come."""
     keep_freed_memory()
-    pool: ConnectionPool[Peer] = ConnectionPool(limits, clock.monotonic())
+    gate = gate or NodeGate(None, "broker", now=clock.monotonic)
+    pool: ConnectionPool[Peer] = ConnectionPool(limits, clock.monotonic, gate)
     pool.connections_max = _connections_possible(limits.connections_max)
     return Listener(pool, handler, clock, asyncio.get_running_loop())
 

@@ -15,6 +15,7 @@ from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.errors import BadConfig
 from ternmq.node.all_in_one import serving_node
 from ternmq.node.config import build
+from ternmq.node.node_secret import own_node_secret
 from ternmq.storage.files.disk import Disk
 
 TRIES = 20
@@ -33,7 +34,8 @@ async def node(
         directory = data_dir or Path(temporary)
         for attempt in range(TRIES):
             config = build({"data_dir": directory, "ports": _free_ports()}, settings)
-            running = serving_node(config, clock=clock or SystemClock(), disk=disk)
+            secret = own_node_secret(config)
+            running = serving_node(config, secret=secret, clock=clock or SystemClock(), disk=disk)
             try:
                 url = await running.__aenter__()
             except BadConfig:

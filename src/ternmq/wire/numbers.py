@@ -10,6 +10,8 @@ class Command(IntEnum):
     PING = 2
     NOTICE = 3
     """Server to client, unasked: the server is about to stop, or leases were taken back."""
+    AUTH = 4
+    """The second frame of those who said in HELLO that they prove who they are."""
 
     ROUTES = 10
     REGISTER = 11

@@ -7,7 +7,13 @@ import pytest
 
 import ternmq
 from tests.integration.databases import Servers
-from tests.integration.processes import BrokerServer, MetaServer, NodeFactory, tern
+from tests.integration.processes import (
+    BrokerServer,
+    MetaServer,
+    NodeFactory,
+    shared_secret_file,
+    tern,
+)
 from tests.integration.zookeeper import ZooKeeper
 from tests.waiting import wait_until
 
@@ -137,6 +143,8 @@ def test_a_broker_says_when_no_meta_server_answers(tmp_path: Path) -> None:
         "tern://127.0.0.1:1",
         "--data-dir",
         str(tmp_path / "data"),
+        "--node-secret-file",
+        shared_secret_file(tmp_path)["TERN_NODE_SECRET_FILE"],
         code=1,
     )
 

@@ -16,16 +16,16 @@ from ternmq.discovery.registration import registered
 from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
-from ternmq.wire.messages.hello import BROKER, PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import Member, Standing
 from tests.integration.cluster.test_cluster import url_of
 from tests.integration.databases import Server, Servers
-from tests.integration.processes import MetaServer, NodeFactory
+from tests.integration.processes import SHARED_SECRET, MetaServer, NodeFactory
 from tests.integration.zookeeper import ZooKeeper
+from tests.node_greeting import greeting
 from tests.waiting import until
 
-HELLO = Hello(protocol=PROTOCOL_VERSION, app=BROKER, version="0", session=bytes(16))
+HELLO = greeting("west", secret=SHARED_SECRET)
 DEAD_AFTER_S = 3.0
 FAST = {
     "TERN_SERVER_HEARTBEAT_MS": "300",

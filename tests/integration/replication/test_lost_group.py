@@ -10,7 +10,7 @@ import pytest
 
 import ternmq
 from tests.integration.broker_pair import GROUP, Pair, bodies, make_pair
-from tests.integration.processes import BrokerServer, NodeFactory, Ran, tern
+from tests.integration.processes import BrokerServer, NodeFactory, Ran, shared_secret_file, tern
 from tests.waiting import wait_until
 
 ALONE = {"TERN_REPLICA_LOST": "continue"}
@@ -159,6 +159,8 @@ async def test_the_data_of_another_group_is_refused_in_one_line(
         str(broker.data_dir),
         "--port",
         str(broker.port + 1),
+        "--node-secret-file",
+        shared_secret_file(tmp_path)["TERN_NODE_SECRET_FILE"],
     )
     assert renamed.code != 0
     assert f"is the data of a member of broker group '{GROUP}'" in renamed.err

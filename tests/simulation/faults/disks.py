@@ -98,7 +98,7 @@ class DiskFaults:
 
     def _fill_disk(self) -> str:
         machine = self._random.choice(self._field.servers)
-        machine.disk.free_size = self._random.choice((0, 2_000, 50_000))
+        machine.disk.free_size = self._random.choice((1, 2_000, 50_000))
         self._field.later(self._field.some_time(), setattr, machine.disk, "free_size", FREE)
         return f"the disk of {machine.name} is full"
 

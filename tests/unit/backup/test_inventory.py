@@ -8,6 +8,8 @@ from ternmq.backup.inventory import belongs, is_log, measured_after
 def test_locks_unfinished_files_and_what_was_put_aside_stay_behind() -> None:
     left_out = [
         "lock",
+        "node-secret",
+        "group-1-a/node-secret",
         "broker/checkpoint.tmp",
         "broker.aside-20261115-215800/message/00000000000000000000.log",
         "broker/quarantine/00000000000000000000.report",

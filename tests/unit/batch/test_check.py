@@ -7,12 +7,13 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ternmq.batch.check import check_incoming, tag_bit
+from ternmq.batch.check import check_incoming, describe_stored, tag_bit
 from ternmq.batch.compression import CHUNK
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import BODY_SIZE_MAX, FIXED_SIZE, Column, ColumnPart, Encoding
 from ternmq.batch.view import BatchView
-from ternmq.core.errors import Corrupt, ProtocolError, TernError
+from ternmq.core.errors import Corrupt, ProtocolError, TernError, TooLarge
+from ternmq.core.units import MIB
 from tests.unit.batch.builders import a_batch, encodings, messages
 
 
@@ -107,3 +108,19 @@ def test_the_topic_must_be_text() -> None:
 
     with pytest.raises(ProtocolError, match="UTF-8"):
         check_incoming(resealed(batch))
+
+
+@pytest.mark.parametrize("encoding", [Encoding.ZSTD, Encoding.LZ4])
+def test_few_bytes_that_would_fill_a_consumer_s_memory_are_refused(encoding: Encoding) -> None:
+    """Finding M3: 1,938 bytes became 60 MiB. What is stored already is read all the same."""
+    bomb = a_batch([Outgoing(body=bytes(40 * MIB))], encoding=encoding)
+    if len(bomb) > 40 * MIB // 1_000:
+        check_incoming(bomb)  # LZ4 gains 250 times at most.
+        return
+    with pytest.raises(TooLarge, match=r"would become 41943040.*smaller messages"):
+        check_incoming(bomb)
+    assert describe_stored(bomb).body_size == 40 * MIB
+
+
+def test_what_compresses_well_and_is_not_large_passes() -> None:
+    assert check_incoming(a_batch([Outgoing(body=bytes(16 * MIB))])).body_size == 16 * MIB

@@ -15,6 +15,7 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.slots import SLOTS
 from ternmq.rpc.limits import ServerLimits
+from ternmq.rpc.node_proof import NodeGate
 from ternmq.rpc.server import Listener, Peer, listening
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.delays import DelayChange, DelayChanged
@@ -38,6 +39,7 @@ from ternmq.wire.messages.servers import Route, Routes
 from ternmq.wire.messages.topics import Topic, Topics
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, pack, unpack
+from tests.node_greeting import SECRET
 
 Behaviour = Callable[[Peer, Frame], bool]
 """Called before the usual answer; True when it has dealt with the frame."""
@@ -305,6 +307,8 @@ async def fake_broker() -> AsyncIterator[FakeBroker]:
     """A fake broker that listens while the block runs."""
     broker = FakeBroker()
     limits = ServerLimits(linger=0.1)
-    async with listening("127.0.0.1", 0, broker, limits=limits, clock=SystemClock()) as listener:
+    clock = SystemClock()
+    gate = NodeGate(SECRET, "broker", "main", now=clock.monotonic)
+    async with listening("127.0.0.1", 0, broker, limits=limits, clock=clock, gate=gate) as listener:
         broker.listener = listener
         yield broker

@@ -23,15 +23,15 @@ from ternmq.rpc.address import join_address
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import ServerLimits
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.servers import Register, Route
 from ternmq.wire.messages.standings import Member
 from ternmq.wire.messages.topics import Topic, TopicSettings
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import unpack
+from tests.node_greeting import SECRET, greeting
 from tests.waiting import until
 
-HELLO = Hello(protocol=PROTOCOL_VERSION, app="%delay", version="0", session=bytes(16))
+HELLO = greeting("later", "delay")
 ROUTE = Route(broker_group="later", address="127.0.0.1:1", kind="delay")
 
 
@@ -80,7 +80,7 @@ async def meta(
         routes = RouteTable(first_version=1)
         handler = ListeningRouter(service, routes, identity=identity, clock=clock)
         async with serving_meta(
-            "127.0.0.1", port, handler, limits=ServerLimits(linger=0.1), clock=clock
+            "127.0.0.1", port, handler, limits=ServerLimits(linger=0.1), clock=clock, secret=SECRET
         ) as listener:
             yield Meta(join_address(*listener.address), routes, service, handler.heard)
 
@@ -181,7 +181,7 @@ async def test_what_a_server_says_anew_is_known_at_once(tmp_path: Path) -> None:
     async with meta(tmp_path / "a.db", heartbeat_ms=60_000) as one:
         await one.service.join_group("main", "realtime", member)
         led = await one.service.lead("main", member.id)
-        async with registered([one.address], HELLO, route, member=member.id) as said:
+        async with registered([one.address], greeting(), route, member=member.id) as said:
             assert [each.role for each in one.routes.current().servers] == ["replica"]
             said.set_epoch(led.epoch)
             await until(lambda: one.routes.current().servers == [route])

@@ -22,10 +22,11 @@ from ternmq.wire.messages.standings import (
     standing_of,
 )
 from ternmq.wire.numbers import Command
+from tests.node_greeting import greeting
 
 from .test_registration import Meta, meta
 
-BROKER = Hello(protocol=PROTOCOL_VERSION, app="%broker", version="0", session=bytes(16))
+BROKER = greeting()
 ONE = Member(id="1" * 16, name="one", address="h1:1")
 TWO = Member(id="2" * 16, name="two", address="h2:1")
 

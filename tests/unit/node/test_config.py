@@ -87,6 +87,20 @@ def test_a_value_out_of_its_limits_is_refused_by_name(name: str, written: Any, s
         build({name: written})
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.5", "fe80::1", "node.example", "*"])
+def test_an_address_that_others_reach_needs_a_word(host: str) -> None:
+    with pytest.raises(BadConfig, match=r"insecure = true \(--insecure, TERN_INSECURE=true\)"):
+        build({"host": host})
+
+    assert build({"host": host, "insecure": "true"}).exposed
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "localhost", "::1"])
+def test_loopback_needs_none(host: str) -> None:
+    assert not build({"host": host}).exposed
+    assert not build({"host": host, "insecure": True}).exposed
+
+
 def test_limits_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(BadConfig, match="inbound_total_max must not be less than inbound_max"):
         build({"inbound_max": 64 * MIB, "inbound_total_max": 32 * MIB})

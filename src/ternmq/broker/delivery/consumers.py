@@ -183,6 +183,7 @@ class Consumers:
             found = self._groups.find(topic.id, name)
             if found is not None:
                 return found, False
+            self._groups.check_room()
             group_id = await self._directory.group_id(topic.id, name)
             lane = Lane(await resolve(self._consume, topic.id, start))
             lane.grow(self._consume.bounds(topic.id)[1])

@@ -17,7 +17,7 @@ from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.groups.outcomes import STATES
 from ternmq.broker.groups.replay import apply
 from ternmq.core.clock import Clock
-from ternmq.core.errors import GroupNotFound
+from ternmq.core.errors import GroupNotFound, OverLimit
 from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import lane_owner
 from ternmq.storage.pull.record import PullKind, PullRecord
@@ -26,6 +26,7 @@ from ternmq.wire.messages.groups import GroupSettings
 log = get_logger()
 
 LEASE_GROUP_BITS = 24
+GROUPS_MAX = 100_000
 LEASE_GROUP_MASK = (1 << LEASE_GROUP_BITS) - 1
 LEASES_FORGOTTEN_MAX = 1 << 20  # More than are given out in the seconds before a master dies.
 """Hand-outs are progress: a crash may forget so many of them, and their numbers."""
@@ -71,7 +72,15 @@ OnSettled = Callable[[ConsumerGroup], None]
 class ConsumerGroups:
     """All groups, found by topic and name."""
 
-    def __init__(self, *, clock: Clock, record: Recorder, on_settled: OnSettled) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        record: Recorder,
+        on_settled: OnSettled,
+        groups_max: int = GROUPS_MAX,
+    ) -> None:
+        self._groups_max = groups_max
         self._clock = clock
         self._record = record
         self._on_settled = on_settled
@@ -95,6 +104,15 @@ class ConsumerGroups:
                 f"make it with 'tern group create {topic} {name}', or by consuming with it"
             )
         return group
+
+    def check_room(self) -> None:
+        """May there be one more? Raises `OverLimit`."""
+        count = sum(map(len, self.by_topic.values()))
+        if count >= self._groups_max:
+            raise OverLimit(
+                f"this broker has {count} consumer groups, and groups_max is {self._groups_max}; "
+                "delete some ('tern group delete'), or raise it"
+            )
 
     def of_topic(self, topic_id: int) -> Iterable[ConsumerGroup]:
         return self.by_topic.get(topic_id, {}).values()

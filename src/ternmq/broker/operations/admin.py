@@ -11,6 +11,7 @@ from ternmq.broker.delivery.seek import resolve
 from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
+from ternmq.broker.limits.slices import Slices
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import AlreadyExists, BadRequest, GroupNotFound, TernError
@@ -66,6 +67,7 @@ class AdminCommands:
         committer: Committer,
         pull_handler: PullHandler,
     ) -> None:
+        self._slices = Slices()
         self._groups = groups
         self._topics = topics
         self._consumers = consumers
@@ -74,12 +76,12 @@ class AdminCommands:
         self._committer = committer
         self._pull_handler = pull_handler
 
-    def groups(self, request: GroupFind) -> Groups:
-        return Groups(groups=[describe(g) for g in self._find(request)])
+    async def groups(self, request: GroupFind) -> Groups:
+        return Groups(groups=await self._slices.make(self._find(request), describe))
 
-    def ledger(self, request: GroupFind, halves: list[HalfLine]) -> Ledger:
+    async def ledger(self, request: GroupFind, halves: list[HalfLine]) -> Ledger:
         """`halves` is what is in transactions that have not ended."""
-        lines = [group.ledger() for group in self._find(request)]
+        lines = await self._slices.make(self._find(request), ConsumerGroup.ledger)
         return Ledger(
             lines=lines,
             halves=[

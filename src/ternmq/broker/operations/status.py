@@ -97,8 +97,8 @@ class LeaderStatus:
             keep_ms=self.keep_ms,
         )
 
-    def ledger(self, request: GroupFind) -> Ledger:
-        return self.admin.ledger(request, self.half_lines())
+    async def ledger(self, request: GroupFind) -> Ledger:
+        return await self.admin.ledger(request, self.half_lines())
 
     async def scrape(self, out: Samples) -> None:
         """Everything that Prometheus is shown of this broker."""

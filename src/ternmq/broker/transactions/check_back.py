@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ternmq.batch.readable import read_or
 from ternmq.batch.view import BatchView
+from ternmq.broker.limits.slices import Slices
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.core.errors import BadRequest, TernError
@@ -79,6 +80,7 @@ class CheckBack:
         self._directory = directory
         self._settings = settings
         self._now_ms = now_ms
+        self._slices = Slices()
         self._peers: dict[str, list[Peer]] = {}
         self._due: list[tuple[int, bytes]] = []
         self._halves.fresh.extend(self._halves.open)
@@ -183,7 +185,7 @@ class CheckBack:
         one.checked_at_ms = now
         question = HalfCheck(
             transaction=one.info.transaction,
-            topics=self._topics(one),
+            topics=_topics(one, self._names()),
             rows=one.rows,
             attempt=one.checks,
             opened_at_ms=one.opened_at_ms,
@@ -195,7 +197,7 @@ class CheckBack:
 
     # For people
 
-    def find(self, request: HalfFind) -> HalfOpens:
+    async def find(self, request: HalfFind) -> HalfOpens:
         """Open transactions, the oldest first."""
         if not 0 < request.limit <= LISTED_MAX:
             raise BadRequest(f"limit is {request.limit}; it can be 1 to {LISTED_MAX}")
@@ -207,7 +209,8 @@ class CheckBack:
             and request.app in ("", one.app)
             and (one.dropped_at_ms or not request.dropped_only)
         ]
-        shown = [self._open(one) for one in found[: request.limit]]
+        names = self._names()
+        shown = await self._slices.make(found[: request.limit], lambda one: self._open(one, names))
         return HalfOpens(transactions=shown, total=len(found), dropped=self._halves.dropped)
 
     def lines(self) -> list[HalfLine]:
@@ -217,21 +220,21 @@ class CheckBack:
             for half in one.halves:
                 line = counts.setdefault(half.topic_id, [0, 0])
                 line[1 if one.dropped_at_ms else 0] += half.count
-        names = {topic.id: topic.name for topic in self._directory.topics()}
+        names = self._names()
         return [
             HalfLine(topic=names[topic_id], open=open_rows, dropped=dropped)
             for topic_id, (open_rows, dropped) in counts.items()
             if topic_id in names
         ]
 
-    def _open(self, one: OpenTransaction) -> HalfOpen:
+    def _open(self, one: OpenTransaction, names: dict[int, str]) -> HalfOpen:
         return HalfOpen(
             transaction=one.info.transaction,
             name=one.info.name,
             attempt=one.info.attempt,
             app=one.app,
             state="dropped" if one.dropped_at_ms else "open",
-            topics=self._topics(one),
+            topics=_topics(one, names),
             rows=one.rows,
             size=sum(half.size for half in one.halves),
             opened_at_ms=one.opened_at_ms,
@@ -239,6 +242,9 @@ class CheckBack:
             next_at_ms=next_at_ms(one, self._settings),
         )
 
-    def _topics(self, one: OpenTransaction) -> list[str]:
-        names = {topic.id: topic.name for topic in self._directory.topics()}
-        return sorted({names.get(half.topic_id, "%deleted") for half in one.halves})
+    def _names(self) -> dict[int, str]:
+        return {topic.id: topic.name for topic in self._directory.topics()}
+
+
+def _topics(one: OpenTransaction, names: dict[int, str]) -> list[str]:
+    return sorted({names.get(half.topic_id, "%deleted") for half in one.halves})

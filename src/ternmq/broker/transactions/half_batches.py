@@ -31,7 +31,7 @@ from ternmq.core.errors import (
     Unauthorized,
 )
 from ternmq.core.log import get_logger
-from ternmq.discovery.directory import Directory
+from ternmq.core.units import DAY_MS
 from ternmq.rpc.peer import Peer
 from ternmq.storage.log.append import Append, Ending, HalfMark
 from ternmq.storage.messages.transactions import (
@@ -51,7 +51,7 @@ from ternmq.wire.messages.transactions import (
 
 log = get_logger()
 
-OPEN_MAX = 100_000
+TIMES_MAX_MS = 30 * DAY_MS
 BATCHES_MAX = 1_000
 """Half batches of one transaction."""
 
@@ -78,16 +78,16 @@ class HalfBatches:
         topics: TopicNames,
         committer: Committer,
         halves: TransactionTable,
-        directory: Directory,
         clock: Clock,
         slots: Slots,
+        open_max: int,
     ) -> None:
+        self._open_max = open_max
         self._publisher = publisher
         self._slots = slots
         self._topics = topics
         self._committer = committer
         self._halves = halves
-        self._directory = directory
         self._now_ms = clock.now_ms
         self._new_future = asyncio.get_running_loop().create_future
         self._staging: dict[bytes, dict[Batch, asyncio.Future[None]]] = {}
@@ -101,6 +101,8 @@ class HalfBatches:
         batch = frame.payload
         incoming = check_incoming(batch, half=True, spare_buffers=SPARE_BUFFERS)
         info = read_info(BatchView(batch))
+        if max(info.first_check_ms, info.check_interval_ms, info.expires_ms) > TIMES_MAX_MS:
+            raise BadRequest("a transaction is asked about, or expires, within 30 days")
         if incoming.delayed != bool(info.later):
             raise BadRequest("a transaction cannot hold delayed messages: send them after it")
         topic = await self._topics.get_or_create(incoming.topic)
@@ -140,8 +142,11 @@ class HalfBatches:
             self._check_fence(info)
         one = self._halves.open.get(info.key)
         if one is None:
-            if len(self._halves.open) >= OPEN_MAX:
-                raise OverLimit(f"{OPEN_MAX} transactions are open; end some first")
+            if len(self._halves.open) >= self._open_max:
+                raise OverLimit(
+                    f"{len(self._halves.open)} transactions are open, and halves_max is "
+                    f"{self._open_max}; end some ('tern half list'), or raise it on the broker"
+                )
             return None
         if one.dropped_at_ms:
             raise ended("dropped")
@@ -353,9 +358,9 @@ class HalfBatches:
     def _name(self, topic_id: int) -> str | None:
         """Of a topic that is there; not by going through all of them for each commit."""
         if topic_id not in self._names:
-            self._names = {topic.id: topic.name for topic in self._directory.topics()}
+            self._names = {topic.id: topic.name for topic in self._topics.all()}
         name = self._names.get(topic_id)
-        topic = None if name is None else self._directory.topic(name)
+        topic = None if name is None else self._topics.find(name)
         return name if topic is not None and topic.id == topic_id else None
 
     # One at a time

@@ -5,7 +5,6 @@ happens in a thread: a reader that is slow must not keep the leases from being r
 """
 
 import asyncio
-import json
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from ternmq.cli.terminal.output import (
     shown_body,
     utc,
 )
+from ternmq.cli.terminal.printable import json_text, printable_lines
 from ternmq.core.ids import check_name
 from ternmq.discovery.hidden_topics import DEAD_PREFIX
 from ternmq.wire.messages.groups import Start
@@ -155,7 +155,7 @@ def browse(
     messages = use(url, job)
     if as_json:
         for message in messages:
-            say(json.dumps(message_fields(message), ensure_ascii=False))
+            say(json_text(message_fields(message)))
         end_incomplete(missing)
         return
     _show(messages, wide=wide)
@@ -277,13 +277,14 @@ async def _nothing_ready(mq: "Client", request: ConsumeRequest) -> bool:
 def render(message: Any, form: BodyFormat) -> bytes:
     match form:
         case BodyFormat.JSON:
-            return json.dumps(message_fields(message), ensure_ascii=False).encode() + b"\n"
+            return json_text(message_fields(message)).encode() + b"\n"
         case BodyFormat.RAW:
             return bytes(readable(message, "body", b""))
         case BodyFormat.TEXT:
             body = readable(message, "body", UNREADABLE.encode())
             text = bytes(body).decode("utf-8", "backslashreplace")
-            return text.encode() + b"\n"
+            shown = printable_lines(text) if sys.stdout.isatty() else text
+            return shown.encode() + b"\n"
 
 
 def _write(data: bytes) -> None:

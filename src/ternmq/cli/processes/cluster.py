@@ -6,6 +6,7 @@ are below one folder. Nothing here knows how a server works: the plan says which
 """
 
 import asyncio
+import os
 import socket
 import sys
 from collections.abc import Sequence
@@ -64,9 +65,18 @@ def cluster(
     """
     import uvloop
 
-    from ternmq.cli.processes.cluster_plan import Extra, keep_shape, make_plan, settle_shape
+    from ternmq.cli.processes.cluster_plan import (
+        SECRET_FILE,
+        Extra,
+        keep_shape,
+        make_plan,
+        settle_shape,
+    )
     from ternmq.cli.processes.lock import locked
+    from ternmq.cli.processes.node import PRIVATE
+    from ternmq.node.node_secret import make_node_secret
 
+    os.umask(PRIVATE)
     folder = data_dir.absolute()
     extra = Extra(
         everybody=("--config", str(config.absolute())) if config is not None else (),
@@ -78,6 +88,7 @@ def cluster(
         for planned in plan.everybody:
             _check_port(planned)
         keep_shape(folder, shape)
+        make_node_secret(folder / SECRET_FILE)
         uvloop.run(_run(plan, folder, restart=restart))
 
 

@@ -16,6 +16,8 @@ from ternmq.discovery.url import format_url
 
 HOST = "127.0.0.1"
 SHAPE_FILE = "cluster.json"
+SECRET_FILE = "node-secret"
+"""What all of them share."""
 PORT_MAX = 65_535
 SERVERS_MAX = 100
 
@@ -103,6 +105,8 @@ def make_plan(shape: Shape, folder: Path, base: int, extra: Extra | None = None)
             HOST,
             "--data-dir",
             str(folder / name),
+            "--node-secret-file",
+            str(folder / SECRET_FILE),
         )
         words = (role, "serve", *arguments, *place, *extra.everybody)
         return Planned(name=name, role=role, port=port, arguments=words)

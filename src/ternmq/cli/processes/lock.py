@@ -21,8 +21,8 @@ def locked(data_dir: Path) -> Iterator[None]:
     """Own `data_dir` (made if it is not there) while the block runs."""
     path = data_dir / LOCK_NAME
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise BadConfig(f"cannot use {data_dir} for data: {error.strerror}") from error
     try:

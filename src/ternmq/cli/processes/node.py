@@ -8,6 +8,7 @@ import gc
 import os
 import resource
 import shutil
+import stat
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -26,6 +27,7 @@ from ternmq.core.log import get_logger
 from ternmq.node.addresses import node_url
 from ternmq.node.all_in_one import serving_node
 from ternmq.node.config import PORT_BASE, NodeConfig
+from ternmq.node.node_secret import own_node_secret, shared_node_secret
 
 # The event loop and the writer thread share the interpreter. Python's turns of 5 ms would add up
 # to that much to every group commit.
@@ -34,6 +36,9 @@ SWITCH_INTERVAL_S = 0.0005
 # Messages live in buffers, not in objects that can form cycles, so the collector has little to
 # find and much to look through: rare young collections, and what was made at start is set aside.
 GC_THRESHOLDS = (50_000, 20, 50)
+
+PRIVATE = 0o077
+"""What others may not do with the files of a server: anything."""
 
 log = get_logger()
 
@@ -77,7 +82,9 @@ def run_node(config: NodeConfig) -> int:
     node = ServerProcess(
         title="",
         ports=roles | ({"delay": config.delay_port} if config.delay_server else {}),
-        serving=lambda config: serving_node(config, clock=SystemClock()),
+        serving=lambda config: serving_node(
+            config, secret=own_node_secret(config), clock=SystemClock()
+        ),
         flushes=True,
         hints=(
             f"{command} send hello 'my first message'{url}",
@@ -94,7 +101,9 @@ def run_delay(config: NodeConfig, url: str) -> int:
     server = ServerProcess(
         title=f"delay server {config.broker_group}",
         ports={"delay": config.delay_port},
-        serving=lambda config: serving_delay_alone(config, url, clock=SystemClock()),
+        serving=lambda config: serving_delay_alone(
+            config, url, secret=shared_node_secret(config), clock=SystemClock()
+        ),
         url=url,
     )
     return _run(config, server)
@@ -107,7 +116,9 @@ def run_broker(config: NodeConfig, url: str) -> int:
     server = ServerProcess(
         title=f"broker {config.broker_group}",
         ports={"broker": config.broker_port},
-        serving=lambda config: serving_broker_alone(config, url, clock=SystemClock()),
+        serving=lambda config: serving_broker_alone(
+            config, url, secret=shared_node_secret(config), clock=SystemClock()
+        ),
         url=url,
         flushes=True,
     )
@@ -121,7 +132,9 @@ def run_meta(config: NodeConfig) -> int:
     server = ServerProcess(
         title="meta server",
         ports={"meta": config.meta_port},
-        serving=lambda config: serving_meta_alone(config, clock=SystemClock()),
+        serving=lambda config: serving_meta_alone(
+            config, secret=own_node_secret(config), clock=SystemClock()
+        ),
     )
     return _run(config, server)
 
@@ -129,6 +142,7 @@ def run_meta(config: NodeConfig) -> int:
 def _run(config: NodeConfig, server: ServerProcess) -> int:
     config = replace(config, data_dir=config.data_dir.absolute())
     configure(level=config.log_level, as_json=config.log_json)
+    os.umask(PRIVATE)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_many_files()
     try:
@@ -163,6 +177,7 @@ async def _serve(
     async with AsyncExitStack() as stack:
         stack.enter_context(locked(config.data_dir))
         where = await stack.enter_async_context(server.serving(config))
+        _warn(config)
         note(server.welcome(config))
         gc.collect()
         gc.freeze()
@@ -173,6 +188,23 @@ async def _serve(
         await asked.wait()
         log.info("stopping")
     log.info("stopped")
+
+
+def _warn(config: NodeConfig) -> None:
+    """What an operator should not forget, at every start."""
+    if config.exposed:
+        log.warning(
+            "insecure = true: whoever reaches this address may send, read and delete; keep others "
+            "out by the network, there is no login and no encryption yet",
+            host=config.host,
+        )
+    mode = stat.S_IMODE(config.data_dir.stat().st_mode)
+    if mode & PRIVATE:
+        log.warning(
+            "other users may look into the data directory; chmod 700 keeps them out",
+            data_dir=str(config.data_dir),
+            mode=f"{mode:o}",
+        )
 
 
 def _own_command() -> str:

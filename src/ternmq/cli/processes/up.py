@@ -7,7 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from ternmq.cli.terminal.options import AdvertisedHost, ConfigFile, Host, LogJson, MetricsPort
+from ternmq.cli.terminal.options import (
+    AdvertisedHost,
+    ConfigFile,
+    Host,
+    Insecure,
+    LogJson,
+    MetricsPort,
+    NodeSecretFile,
+)
 from ternmq.core.errors import BadConfig
 
 
@@ -36,8 +44,10 @@ def up(
         bool | None, typer.Option(help="Run a delay server too, for messages for later?")
     ] = None,
     host: Host = None,
+    insecure: Insecure = None,
     advertised_host: AdvertisedHost = None,
     metrics_port: MetricsPort = None,
+    node_secret_file: NodeSecretFile = None,
     log_json: LogJson = None,
 ) -> None:
     """Start a node: registry, broker and delay server in one process.
@@ -56,8 +66,10 @@ def up(
         "auto_create_topics": auto_create,
         "delay_server": delay,
         "host": host,
+        "insecure": insecure,
         "advertised_host": advertised_host,
         "metrics_port": metrics_port,
+        "node_secret_file": None if node_secret_file is None else str(node_secret_file),
         "log_json": log_json,
     }
     raise typer.Exit(run_node(read_config(config, flags)))

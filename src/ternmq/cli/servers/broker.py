@@ -14,11 +14,13 @@ from ternmq.cli.terminal.options import (
     AdvertisedHost,
     ConfigFile,
     Host,
+    Insecure,
     Json,
     KindFlag,
     LogJson,
     MetaUrl,
     MetricsPort,
+    NodeSecretFile,
     ServerFlag,
     Url,
     Yes,
@@ -52,8 +54,10 @@ def serve(
         FlushFlag | None, typer.Option(help="When an ack is given: on disk, or handed to the OS.")
     ] = None,
     host: Host = None,
+    insecure: Insecure = None,
     advertised_host: AdvertisedHost = None,
     metrics_port: MetricsPort = None,
+    node_secret_file: NodeSecretFile = None,
     config: ConfigFile = None,
     log_json: LogJson = None,
 ) -> None:
@@ -72,8 +76,10 @@ def serve(
         "data_dir": data_dir,
         "flush": None if flush is None else flush.value,
         "host": host,
+        "insecure": insecure,
         "advertised_host": advertised_host,
         "metrics_port": metrics_port,
+        "node_secret_file": None if node_secret_file is None else str(node_secret_file),
         "log_json": log_json,
     }
     settings = read_config(config, flags)

@@ -121,11 +121,11 @@ async def _ask_meta(mq: "Client", address: str, *, alone: bool) -> list[CheckRes
     before_ms = _now_ms()
     status = await asyncio.wait_for(mq.admin.meta_status(address), ANSWER_SECONDS_MAX)
     after_ms = _now_ms()
-    registry = judge_registry(status)
     clock = judge_clock(status.now_ms, before_ms, after_ms)
+    found = [judge_registry(status), clock, *judge_security(status)]
     if alone:
-        return [registry, clock]
-    return [replace(each, what=f"{each.what} of meta {address}") for each in (registry, clock)]
+        return found
+    return [replace(each, what=f"{each.what} of meta {address}") for each in found]
 
 
 async def _ask_standings(mq: "Client") -> list[CheckResult]:
@@ -279,6 +279,20 @@ def judge_registry(status: Status) -> CheckResult:
         advice="start it; sending and consuming go on, but nothing new can be made, and nobody can "
         "take over a broker group",
     )
+
+
+def judge_security(status: Status) -> list[CheckResult]:
+    """A server that others reach without login is worth a line every time."""
+    if not status.insecure:
+        return []
+    return [
+        CheckResult(
+            level=Level.WARN,
+            what="security",
+            found="insecure = true: whoever reaches the servers may send, read and delete",
+            advice="keep others out by the network; docs/security.md says what there is",
+        )
+    ]
 
 
 def judge_clock(node_ms: int, before_ms: int, after_ms: int) -> CheckResult:

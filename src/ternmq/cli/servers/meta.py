@@ -5,7 +5,15 @@ from typing import Annotated, Any
 
 import typer
 
-from ternmq.cli.terminal.options import AdvertisedHost, ConfigFile, Host, LogJson, MetricsPort
+from ternmq.cli.terminal.options import (
+    AdvertisedHost,
+    ConfigFile,
+    Host,
+    Insecure,
+    LogJson,
+    MetricsPort,
+    NodeSecretFile,
+)
 
 app = typer.Typer(help="Meta servers: names, ids, and who is there.", no_args_is_help=True)
 
@@ -27,8 +35,10 @@ def serve(
     port: Annotated[int | None, typer.Option(min=1, help="Port to listen on (7700).")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Its own folder (./tern-data).")] = None,
     host: Host = None,
+    insecure: Insecure = None,
     advertised_host: AdvertisedHost = None,
     metrics_port: MetricsPort = None,
+    node_secret_file: NodeSecretFile = None,
     config: ConfigFile = None,
     log_json: LogJson = None,
 ) -> None:
@@ -45,8 +55,10 @@ def serve(
         "ports": port,
         "data_dir": data_dir,
         "host": host,
+        "insecure": insecure,
         "advertised_host": advertised_host,
         "metrics_port": metrics_port,
+        "node_secret_file": None if node_secret_file is None else str(node_secret_file),
         "log_json": log_json,
     }
     raise typer.Exit(run_meta(read_config(config, flags)))

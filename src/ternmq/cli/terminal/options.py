@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from ternmq.cli.terminal.output import note, reader_left
+from ternmq.cli.terminal.printable import printable_lines
 from ternmq.core.errors import BadRequest, TopicNotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -46,6 +47,18 @@ Host = Annotated[str | None, typer.Option(help="Address to listen on (127.0.0.1)
 AdvertisedHost = Annotated[str | None, typer.Option(help="Address that clients are told to use.")]
 MetricsPort = Annotated[
     int | None, typer.Option(min=0, help="Show /metrics for Prometheus on this port.")
+]
+Insecure = Annotated[
+    bool | None,
+    typer.Option(
+        "--insecure", help="Listen where others reach it, though everybody is let in unproven."
+    ),
+]
+NodeSecretFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Secret that all servers of the cluster share (node-secret)."
+    ),
 ]
 ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file with settings.")]
 LogJson = Annotated[bool | None, typer.Option("--log-json", help="Log lines on stderr as JSON.")]
@@ -154,5 +167,5 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise BadRequest(f"{question} Nobody is here to answer: say --yes")
-    if not typer.confirm(question, err=True):
+    if not typer.confirm(printable_lines(question), err=True):
         raise typer.Exit(1)

@@ -3,11 +3,10 @@
 On a terminal a table is drawn by Rich, one line for each row, cut to its width; in a pipe it is
 plain aligned text that is never cut.
 Times are UTC in ISO 8601, whatever the machine's time zone. Everything that is not a result (notes,
-progress, questions) goes to stderr.
+progress, questions) goes to stderr. All text passes `printable`: others wrote some of it.
 """
 
 import base64
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -16,11 +15,13 @@ from typing import Any
 
 import typer
 
+from ternmq.cli.terminal.printable import json_text, printable, printable_lines
 from ternmq.client.model.times import time_from_ms
 from ternmq.core.units import GIB, KIB, MIB
 
 BODY_PREVIEW_MAX = 60
 UNREADABLE = "(unreadable)"
+CLEAR = "\x1b[H\x1b[J"
 EXIT_PIPE_CLOSED = 141
 CELL_MIN = 6
 COLUMN_GAP = 3
@@ -31,10 +32,19 @@ EDGES = 2
 
 def note(text: str) -> None:
     """Say something that is not a result."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(printable_lines(text) + "\n")
 
 
 def say(text: str) -> None:
+    _put(printable_lines(text))
+
+
+def clear_screen() -> None:
+    """Only where stdout is a terminal."""
+    _put(CLEAR)
+
+
+def _put(text: str) -> None:
     try:
         sys.stdout.write(text + "\n")
     except BrokenPipeError:
@@ -59,7 +69,7 @@ def reader_left() -> typer.Exit:
 
 
 def show_json(value: Any, *, indent: int | None = 2) -> None:
-    say(json.dumps(plain(value), ensure_ascii=False, indent=indent))
+    say(json_text(plain(value), indent=indent))
 
 
 def plain(value: Any) -> Any:
@@ -118,7 +128,7 @@ def size(count: int) -> str:
 def preview(body: bytes) -> str:
     """The start of a body on one line; what is not text is escaped, so a terminal stays intact."""
     text = body[: BODY_PREVIEW_MAX * 4].decode("utf-8", "backslashreplace")
-    safe = "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
+    safe = printable(text)
     return safe if len(safe) <= BODY_PREVIEW_MAX else safe[: BODY_PREVIEW_MAX - 1] + "…"
 
 
@@ -182,16 +192,12 @@ def text_or_base64(data: bytes) -> str:
         return base64.b64encode(data).decode()
 
 
-def _escape(letter: str) -> str:
-    return letter.encode("unicode_escape").decode()
-
-
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, datetime):
         return utc(value)
-    return str(value)
+    return printable(str(value))
 
 
 def cut_widths(widths: Sequence[int], room: int) -> list[int]:

@@ -9,7 +9,7 @@ import typer
 
 from ternmq.cli.terminal.incomplete import end_incomplete, note_missing
 from ternmq.cli.terminal.options import use
-from ternmq.cli.terminal.output import flush, say, size
+from ternmq.cli.terminal.output import clear_screen, flush, size
 from ternmq.wire.messages.stats import Rates
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ternmq.client.client import Client
 
 EVERY_S = 1.0
-CLEAR = "\x1b[H\x1b[J"
 
 Watch = Annotated[
     bool, typer.Option("--watch", "-w", help="Show it again every second; Ctrl-C ends it.")
@@ -37,7 +36,7 @@ def show_again(
             admin = mq.admin.tolerant()
             seen = await look(admin)
             if watch and sys.stdout.isatty():
-                say(CLEAR)
+                clear_screen()
             show(seen)
             if not watch:
                 end_incomplete(admin.missing)

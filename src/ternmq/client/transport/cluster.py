@@ -17,9 +17,11 @@ from ternmq.core.errors import NotMaster, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.process import VERSION
 from ternmq.core.slots import slot_of
+from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
 from ternmq.rpc.connection import Connection, request
+from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.order_keys import Home, Placement
 from ternmq.wire.messages.servers import Route
@@ -68,7 +70,10 @@ log = get_logger()
 class Cluster:
     """Meta and brokers, each with its one connection."""
 
-    def __init__(self, url: str, *, app: str, timeout: float) -> None:
+    def __init__(
+        self, url: str, *, app: str, timeout: float, credential: NodeCredential | None = None
+    ) -> None:
+        """With a `credential` it is a server of the cluster that asks."""
         self.url = url
         self.timeout = timeout
         self.hello = Hello(
@@ -79,13 +84,21 @@ class Cluster:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
-        self._cache = RouteCache(parse_url(url), self.hello, timeout=timeout)
+        self._greeting: Greeting = (
+            self.hello if credential is None else NodeGreeting(self.hello, credential)
+        )
+        self._cache = RouteCache(parse_url(url), self._greeting, timeout=timeout)
         self._servers: dict[tuple[Kind, str], Link] = {}
         self._readers: dict[str, Link] = {}
         self._stale = False
         self.on_routes = self._cache.changed
         """Called when the routes are others."""
         self.on_routes.append(self._move)
+
+    @classmethod
+    def of_server(cls, access: ClusterAccess, *, app: str, timeout: float) -> "Cluster":
+        """As a server of the cluster reaches the others."""
+        return cls(access.url, app=app, timeout=timeout, credential=access.credential)
 
     @property
     def version(self) -> object:
@@ -165,7 +178,7 @@ class Cluster:
             async def find() -> str:
                 return await self._address(group, kind)
 
-            link = Link(find, self.hello, timeout=self.timeout, check=self._leading)
+            link = Link(find, self._greeting, timeout=self.timeout, check=self._leading)
             self._servers[kind, group] = link
             link.watchers.append(self._forget_routes)
         return link
@@ -187,7 +200,7 @@ class Cluster:
                 master = await self._address(group, "realtime")
                 return next(iter(self._replicas(group)), master)
 
-            link = self._readers[group] = Link(find, self.hello, timeout=self.timeout)
+            link = self._readers[group] = Link(find, self._greeting, timeout=self.timeout)
             link.watchers.append(self._forget_routes)
         return link
 

@@ -14,8 +14,9 @@ from contextlib import suppress
 from ternmq.core.errors import Closed, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
+from ternmq.rpc.node_proof import Greeting
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.hello import Hello, Notice
+from ternmq.wire.messages.hello import Notice
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import unpack
 
@@ -37,7 +38,7 @@ class Link:
     def __init__(
         self,
         find: Callable[[], Awaitable[str]],
-        hello: Hello,
+        greeting: Greeting,
         *,
         timeout: float,
         check: Callable[[Connection], TernError | None] = lambda connection: None,
@@ -45,7 +46,7 @@ class Link:
         """`check` returns what is wrong with the server that answers, if anything."""
         self._check = check
         self._find = find
-        self._hello = hello
+        self._greeting = greeting
         self._timeout = timeout
         self._opening: asyncio.Task[Connection] | None = None
         self._failures = 0
@@ -86,7 +87,7 @@ class Link:
             await asyncio.sleep(wait)
         try:
             address = await self._find()
-            connection = await Connection.open(address, self._hello, timeout=self._timeout)
+            connection = await Connection.open(address, self._greeting, timeout=self._timeout)
             wrong = self._check(connection)
             if wrong is not None:
                 connection.abort()

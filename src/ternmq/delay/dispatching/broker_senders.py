@@ -39,6 +39,7 @@ from ternmq.core.ids import RANDOM_BITS, START_BITS, ProducerId
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.delay.formats.decision import Decision
+from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.storage.messages.producers import durable_start
 from ternmq.wire.messages.hello import DISPATCHER
 from ternmq.wire.numbers import Command
@@ -209,8 +210,8 @@ class BrokerSender:
 class BrokerSenders:
     """One sender for each broker group; that of a group which is away keeps what it has to send."""
 
-    def __init__(self, url: str, *, clock: Clock, timeout: float = 5.0) -> None:
-        self._cluster = Cluster(url, app=DISPATCHER, timeout=timeout)
+    def __init__(self, access: ClusterAccess, *, clock: Clock, timeout: float = 5.0) -> None:
+        self._cluster = Cluster.of_server(access, app=DISPATCHER, timeout=timeout)
         self._clock = clock
         self._senders: dict[str, BrokerSender] = {}
         self._turn = 0

@@ -22,24 +22,31 @@ def open_registry(url: str) -> Registry:
         return _open_zookeeper(url)
     try:
         parsed = sa.make_url(url)
-    except exc.ArgumentError as error:
-        raise BadConfig(f"registry = {url!r} is no url; write {KINDS}") from error
+    except (exc.ArgumentError, ValueError):
+        raise BadConfig(f"registry = {redacted(url)!r} is no url; write {KINDS}") from None
     backend = {"mariadb": "mysql", "postgres": "postgresql"}.get(
         parsed.get_backend_name(), parsed.get_backend_name()
     )
     if backend == "sqlite":
         if not parsed.database:
-            raise BadConfig(f"registry = {url!r} names no file; write sqlite:///FILE")
+            raise BadConfig(f"registry = {redacted(url)!r} names no file; write sqlite:///FILE")
         return SqlRegistry.open_sqlite(Path(parsed.database))
     if backend in ("postgresql", "mysql"):
         return SqlRegistry.open_server(parsed.set(drivername=backend))
-    raise BadConfig(f"registry = {url!r}: there is no such kind; write {KINDS}")
+    raise BadConfig(f"registry = {redacted(url)!r}: there is no such kind; write {KINDS}")
 
 
 def _open_zookeeper(url: str) -> Registry:
     match = _ZOOKEEPER.fullmatch(url)
     if match is None:
-        raise BadConfig(f"registry = {url!r} names no server; write zookeeper://HOST:2181/PATH")
+        raise BadConfig(
+            f"registry = {redacted(url)!r} names no server; write zookeeper://HOST:2181/PATH"
+        )
+    if "@" in match.group(1):
+        raise BadConfig(
+            f"registry = {redacted(url)!r}: ZooKeeper is reached without user and password; keep "
+            "others out by the network"
+        )
     hosts, path = match.group(1), (match.group(2) or "").rstrip("/")
     try:
         from ternmq.meta.registries.zookeeper import ZooKeeperRegistry
@@ -48,3 +55,13 @@ def _open_zookeeper(url: str) -> Registry:
             "a registry in ZooKeeper needs kazoo: pip install 'ternmq[zookeeper]'"
         ) from error
     return ZooKeeperRegistry.open(hosts, path)
+
+
+def redacted(url: str) -> str:
+    """For people: whatever could be a password is left out, also of what is no url at all."""
+    scheme, colon, rest = url.partition("://")
+    if not colon:
+        scheme, rest = "", url
+    _, at, place = rest.rpartition("@")
+    shown = f"***@{place}" if at else rest
+    return f"{scheme}{colon}{shown.partition('?')[0]}"

@@ -13,8 +13,8 @@ from ternmq.core.errors import Corrupt, NotMaster, TernError
 from ternmq.core.log import get_logger
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.rpc.connection import Connection, request
+from ternmq.rpc.node_proof import Greeting
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.hello import Hello
 from ternmq.wire.messages.replication import REPLICATED, Follow, Followed
 from ternmq.wire.numbers import Command
 
@@ -30,9 +30,9 @@ Prepare = Callable[[Followed], Awaitable[None]]
 class LeaderLink:
     """Follows one master at one epoch."""
 
-    def __init__(self, intake: ReplicaWriter, hello: Hello, *, prepare: Prepare) -> None:
+    def __init__(self, intake: ReplicaWriter, greeting: Greeting, *, prepare: Prepare) -> None:
         self._intake = intake
-        self._hello = hello
+        self._greeting = greeting
         self._prepare = prepare
         self._connection: Connection | None = None
         self._epoch = 0
@@ -42,7 +42,7 @@ class LeaderLink:
 
     async def run(self, address: str, follow: Callable[[], Follow]) -> None:
         """Follow until something ends it; raises what that was."""
-        connection = await Connection.open(address, self._hello, timeout=OPEN_S)
+        connection = await Connection.open(address, self._greeting, timeout=OPEN_S)
         lost: asyncio.Future[TernError] = asyncio.get_running_loop().create_future()
         connection.on_lost = lambda error: None if lost.done() else lost.set_result(error)
         self._connection, self._misfit = connection, None

@@ -5,9 +5,9 @@ REPLICATED says how far each one is, and `mark` is what every required member ha
 decides who is). A loop looks a few times a second who stands still and sends the changes that are
 due to the registry; a change is required before it is sent.
 
-The leadership ends (`ended`) when a later epoch is heard of, from a replica or from the registry,
-or when bytes that were passed on could not be written here: those who have them must not keep them,
-and only a new epoch says so. After that nothing counts any more.
+The leadership ends (`ended`) when the registry says that a later epoch has begun (a replica that
+says so makes it ask), or when bytes that were passed on could not be written here: those who have
+them must not keep them, and only a new epoch says so. After that nothing counts any more.
 """
 
 import asyncio
@@ -48,6 +48,8 @@ REACHED_S = 0.002
 log = get_logger()
 
 ChangeInSync = Callable[[Proposal], Awaitable[Standing]]
+LookAtRegistry = Callable[[], Awaitable[Standing | None]]
+"""How the broker group stands, from the registry and not from memory."""
 
 
 class Led(LogSource, Protocol):
@@ -79,6 +81,7 @@ class Leader:
         logs: Mapping[int, Led],
         history: LedHistory,
         change: ChangeInSync,
+        look: LookAtRegistry,
         rules: Rules,
     ) -> None:
         """Without `rules.wait` messages count when they are on this disk. Records wait in any case:
@@ -90,6 +93,7 @@ class Leader:
         self._logs = dict(logs)
         self._history = history
         self._change = change
+        self._look = look
         self._in_sync = InSync(me, known_of(standing), rules, now=self._loop.time())
         self._feeds: dict[str, ReplicaStream] = {}
         self._feeds_by_peer: dict[Peer, ReplicaStream] = {}
@@ -162,7 +166,7 @@ class Leader:
         if request.broker_group != self._group:
             raise NotMaster(f"this is broker group {self._group!r}, not {request.broker_group!r}")
         if request.epoch > self.epoch:
-            self._end(f"member {request.member} knows epoch {request.epoch}")
+            await self._ask_registry(request)
         if request.epoch != self.epoch or self.ended.done():
             raise NotMaster(f"this server leads epoch {self.epoch}, not {request.epoch}")
         plans = [self._plan(held) for held in request.logs]
@@ -175,6 +179,21 @@ class Leader:
         self._begin_feed(peer, request.member)
         log.info("a replica follows", member=request.member, epoch=self.epoch)
         return Followed(epoch=self.epoch, logs=plans, base=base)
+
+    async def _ask_registry(self, doubting: Follow) -> None:
+        """A member knows a later epoch, or says so: the registry knows better."""
+        try:
+            standing = await self._look()
+        except TernError as error:
+            log.warning(
+                "a member knows a later epoch, and the registry cannot be asked; leading on",
+                member=doubting.member,
+                epoch=doubting.epoch,
+                reason=error.message,
+            )
+            return
+        if standing is not None:
+            self.learn(standing)
 
     def _plan(self, held: LogHeld) -> LogPlan:
         led = self._logs.get(held.log)

@@ -16,11 +16,11 @@ from ternmq.replication.member.group_record import GroupRecord, has_company
 from ternmq.replication.member.member_events import NOBODY, MemberEvents
 from ternmq.replication.member.member_place import MemberPlace
 from ternmq.replication.member.role_switch import Role, RoleSwitch
+from ternmq.rpc.node_proof import Greeting
 from ternmq.rpc.server import Listener
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.member import MemberFile
 from ternmq.storage.log.recovery_report import RecoveryReport
-from ternmq.wire.messages.hello import Hello
 from ternmq.wire.messages.standings import BrokerGroupKind, Standing
 from ternmq.wire.messages.topics import Topic
 
@@ -55,7 +55,8 @@ class MemberContext:
     disk: Disk
     member: MemberFile
     record: GroupRecord
-    hello: Hello
+    hello: Greeting
+    """How it says hello to other servers."""
     door: RoleSwitch
     listener: Listener
     join: Callable[[], Awaitable[Standing]]

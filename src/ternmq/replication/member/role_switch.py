@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ternmq.batch.layout import BATCH_SIZE_MAX
 from ternmq.core.errors import NotMaster, Unavailable
+from ternmq.core.ids import check_name
 from ternmq.core.process import VERSION
 from ternmq.rpc.peer import Peer
 from ternmq.wire.frame import Frame
@@ -87,6 +88,8 @@ class RoleSwitch:
         )
 
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
+        if peer.node is None:
+            check_name("application", hello.app)
         self._roles[peer] = self.role
         return self._welcome
 

@@ -28,6 +28,7 @@ from ternmq.replication.member.server_kind import (
     ReplicatedStore,
     ServerKind,
 )
+from ternmq.rpc.node_proof import proven
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
@@ -98,6 +99,7 @@ class LeaderRole(MemberEvents):
 
     def _follow(self, peer: Peer, frame: Frame) -> None:
         request = unpack(frame.payload, Follow)
+        proven(peer).check_group(self._site.kind, request.broker_group)
         self._answering.begin(peer, frame, self._leader.follow(peer, request))
 
     def _hand_over(self, peer: Peer, frame: Frame) -> None:
@@ -201,6 +203,7 @@ def _leader(site: MemberContext, holding: ReplicatedStore, standing: Standing) -
         logs=holding.logs,
         history=PastEpochs(holding),
         change=change,
+        look=lambda: site.directory.read_standing(site.group, site.kind),
         rules=Rules(
             lost=site.config.replica_lost,
             timeout=site.config.replica_timeout_ms / 1000,

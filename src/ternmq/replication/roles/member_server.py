@@ -15,6 +15,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import AlreadyExists, Conflict, TernError
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
+from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.metrics.samples import Samples
 from ternmq.replication.config import MemberConfig
@@ -25,11 +26,11 @@ from ternmq.replication.member.role_switch import RoleSwitch
 from ternmq.replication.member.server_kind import ServerKind
 from ternmq.replication.roles.role_loop import run_roles
 from ternmq.rpc.address import join_address
+from ternmq.rpc.node_proof import NodeGate
 from ternmq.rpc.server import make_listener, started
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.member import MemberFile
 from ternmq.storage.files.set_aside import finish_aside
-from ternmq.wire.messages.hello import Hello
 from ternmq.wire.messages.standings import Member, Standing, standing_of
 
 JOIN_WITHIN_S = 15.0
@@ -44,8 +45,9 @@ class MemberCluster:
     """How a member reaches its cluster."""
 
     directory: ClusterDirectory
-    hello: Hello
-    """How it greets other servers."""
+    access: ClusterAccess
+    app: str
+    """What it calls itself towards other servers."""
 
 
 class MemberServer:
@@ -131,9 +133,16 @@ async def _join(
         disk=disk,
         member=member,
         record=record,
-        hello=cluster.hello,
+        hello=cluster.access.greeting(cluster.app),
         door=door,
-        listener=make_listener(door, limits=listener.limits, clock=clock),
+        listener=make_listener(
+            door,
+            limits=listener.limits,
+            clock=clock,
+            gate=NodeGate(
+                cluster.access.secret, trade.role, place.broker_group, now=clock.monotonic
+            ),
+        ),
         join=partial(_ask, trade, directory, record, empty, me),
         standing=standing,
     )

@@ -10,6 +10,7 @@ flag carries `Failure`.
 from typing import Any, Literal
 
 from ternmq.core.errors import TernError, from_code
+from ternmq.wire.messages.standings import BrokerGroupKind
 from ternmq.wire.record import Number, Record, pack, unpack
 
 PROTOCOL_VERSION = 1
@@ -21,6 +22,12 @@ DISPATCHER = "%delay"
 
 BROKER = "%broker"
 """And a broker, towards meta servers."""
+
+OF_NODES = "%"
+"""The names of applications that are servers begin so; they have to prove it."""
+
+BY_NODE_SECRET = "node"
+"""The method of proof that servers of one cluster use among themselves."""
 
 
 class Failure(Record, frozen=True):
@@ -46,6 +53,36 @@ class Hello(Record, frozen=True):
     """16 random bytes, kept over reconnects; a forked child has its own."""
     host: str = ""
     pid: Number = 0
+    method: str = ""
+    """How the sender proves who it is; empty: not at all, and HELLO is answered with Welcome."""
+    proof: bytes = b""
+    """What the method begins with; of a server a packed `NodeClaim`."""
+
+
+class NodeClaim(Record, frozen=True):
+    """Which server says hello, with what the other side has to prove itself on."""
+
+    nonce: bytes
+    """32 random bytes, of this connection only."""
+    kind: BrokerGroupKind
+    broker_group: str
+
+
+class Challenge(Record, frozen=True):
+    """The answer to a HELLO with a method: who answers, and that it knows the secret."""
+
+    nonce: bytes
+    """32 random bytes, of this connection only."""
+    proof: bytes
+    role: ServerRole
+    broker_group: str = ""
+
+
+class Auth(Record, frozen=True):
+    """Answered with Welcome."""
+
+    proof: bytes
+    """Empty: the proof of the server was wrong, so it gets none."""
 
 
 class Welcome(Record, frozen=True):

@@ -52,6 +52,8 @@ class Status(Record, frozen=True):
     """Meta servers: when their registry answered last."""
     keep_ms: Number = 0
     """Brokers: messages that are older go; 0: never by age."""
+    insecure: bool = False
+    """Meta servers: other machines may reach it, and everybody is let in."""
 
 
 class StatusQuery(Record, frozen=True):

@@ -13,6 +13,7 @@ from ternmq.cli.servers.doctor import (
     judge_port,
     judge_registry,
     judge_routes,
+    judge_security,
     judge_standing,
     judge_state,
 )
@@ -139,3 +140,9 @@ def test_replicas_alone_take_no_messages() -> None:
     replica = Route(broker_group="main", address="a:1", role="replica")
 
     assert judge_routes([replica]).level is Level.FAIL
+
+
+def test_a_cluster_that_lets_everybody_in_is_named_every_time() -> None:
+    assert judge_security(a_status()) == []
+    [finding] = judge_security(a_status(insecure=True))
+    assert finding.level is Level.WARN and "insecure" in finding.found

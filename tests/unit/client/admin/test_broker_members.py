@@ -25,10 +25,11 @@ from ternmq.wire.messages.standings import HandedOver, Handover, Member, Standin
 from ternmq.wire.messages.stats import Status
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack, unpack
+from tests.node_greeting import greeting
 from tests.unit.discovery.test_registration import Meta, meta
 from tests.waiting import until
 
-HELLO = Hello(protocol=PROTOCOL_VERSION, app="%broker", version="0", session=bytes(16))
+HELLO = greeting()
 
 
 class Server:

@@ -12,10 +12,12 @@ from ternmq.core.ids import ProducerId
 from ternmq.delay.dispatching import broker_senders as brokers_module
 from ternmq.delay.dispatching.broker_senders import BrokerSender, BrokerSenders
 from ternmq.delay.formats.decision import Decision, DecisionKind
+from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.rpc.server import Peer
 from ternmq.testing import TurnedClock
 from ternmq.wire.frame import Frame
 from ternmq.wire.numbers import Command
+from tests.node_greeting import greeting
 from tests.unit.client.fake_broker import FakeBroker, fake_broker
 from tests.waiting import until
 
@@ -30,7 +32,9 @@ async def broker() -> AsyncIterator[FakeBroker]:
 
 @pytest.fixture
 async def line(broker: FakeBroker, clock: TurnedClock) -> AsyncIterator[BrokerSender]:
-    brokers = BrokerSenders(broker.url, clock=clock)
+    brokers = BrokerSenders(
+        ClusterAccess(url=broker.url, credential=greeting("later", "delay").credential), clock=clock
+    )
     await brokers._cluster.refresh()
     made = brokers.to("main")
     await made.probe()

@@ -44,6 +44,9 @@ def leader(*, begun: tuple[int, int], ends: tuple[int, int], waits: bool = True)
     async def change(proposal: Proposal) -> Standing:
         raise AssertionError("nothing changes")
 
+    async def look() -> Standing:
+        return standing
+
     members = [Member(id=each, name=each, address="h:1") for each in (ME, OTHER)]
     standing = Standing(
         broker_group="main",
@@ -56,7 +59,13 @@ def leader(*, begun: tuple[int, int], ends: tuple[int, int], waits: bool = True)
     )
     logs = {0: Log(ends[0]), 1: Log(ends[1])}
     return Leader(
-        ME, standing, logs=logs, history=History(*begun), change=change, rules=Rules(wait=waits)
+        ME,
+        standing,
+        logs=logs,
+        history=History(*begun),
+        change=change,
+        look=look,
+        rules=Rules(wait=waits),
     )
 
 

@@ -33,6 +33,9 @@ def leader(*members: str) -> Leader:
     async def change(proposal: Proposal) -> Standing:
         raise AssertionError("nothing changes")
 
+    async def look() -> Standing | None:
+        raise AssertionError("nobody doubts")
+
     standing = Standing(
         broker_group="later",
         kind="delay",
@@ -48,6 +51,7 @@ def leader(*members: str) -> Leader:
         logs={0: Log(100, 900), 1: Log(10, 40)},
         history=NoHistory(),
         change=change,
+        look=look,
         rules=Rules(lost=ReplicaLost.CONTINUE),
     )
 

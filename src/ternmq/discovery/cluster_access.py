@@ -1,0 +1,36 @@
+"""How a server reaches the other servers of its cluster: where meta servers are, and its proof."""
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+
+from ternmq.core.process import VERSION
+from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting, NodeSecret
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterAccess:
+    """Of one server, while it runs."""
+
+    url: str = ""
+    """The meta servers; empty: it finds nobody."""
+    credential: NodeCredential | None = None
+    """None: it proves nothing, so other servers take it for a client."""
+
+    @property
+    def secret(self) -> NodeSecret | None:
+        return None if self.credential is None else self.credential.secret
+
+    def greeting(self, app: str) -> Greeting:
+        """How this process says hello; each call is another session."""
+        hello = Hello(
+            protocol=PROTOCOL_VERSION,
+            app=app,
+            version=VERSION,
+            session=secrets.token_bytes(16),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        )
+        return hello if self.credential is None else NodeGreeting(hello, self.credential)

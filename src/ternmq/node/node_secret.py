@@ -1,0 +1,84 @@
+"""The node secret as a file: read, or made at the first start; for its owner only.
+
+`node_secret_file` names one that several servers share. Without it a meta server and an all-in-one
+node make one of their own in the data directory; a broker or delay server that is a process of its
+own cannot, because nobody would know it.
+"""
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from ternmq.core.errors import BadConfig
+from ternmq.node.config import NodeConfig
+from ternmq.rpc.node_proof import NodeSecret
+
+FILE = "node-secret"
+SIZE_MAX = 4_096
+HOW = "openssl rand -hex 32 > FILE; chmod 600 FILE"
+
+
+def own_node_secret(config: NodeConfig) -> NodeSecret:
+    """Of a server that others join; made where there is none yet."""
+    if config.node_secret_file:
+        return read_node_secret(Path(config.node_secret_file))
+    path = config.data_dir / FILE
+    make_node_secret(path)
+    return read_node_secret(path)
+
+
+def shared_node_secret(config: NodeConfig) -> NodeSecret:
+    """Of a server that joins others; somebody has to bring it."""
+    path = Path(config.node_secret_file) if config.node_secret_file else config.data_dir / FILE
+    if not config.node_secret_file and not path.exists():
+        raise BadConfig(
+            "this server joins a cluster and has no node secret by which to prove itself: set "
+            "node_secret_file (--node-secret-file, TERN_NODE_SECRET_FILE) to a copy of the meta "
+            f"servers', which is {FILE} in their data directory, or put the copy at {path}"
+        )
+    return read_node_secret(path)
+
+
+def make_node_secret(path: Path) -> None:
+    """A new one, whole or not at all, unless there is one."""
+    if path.exists():
+        return
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(handle, secrets.token_hex(32).encode() + b"\n")
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        try:
+            os.link(beside, path)  # Who comes second takes what the first one made.
+        except FileExistsError:
+            pass
+        finally:
+            beside.unlink()
+    except OSError as error:
+        raise BadConfig(f"cannot make the node secret {path}: {error.strerror}") from error
+
+
+def read_node_secret(path: Path) -> NodeSecret:
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            text = file.read(SIZE_MAX).decode()
+    except FileNotFoundError as error:
+        raise BadConfig(
+            f"there is no node secret at {path}; make one for all servers of the cluster: {HOW}"
+        ) from error
+    except OSError as error:
+        raise BadConfig(f"cannot read the node secret {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadConfig(f"the node secret {path} is not text; make one: {HOW}") from error
+    if mode & 0o007:
+        raise BadConfig(
+            f"everybody on this machine may use the node secret {path} (mode {mode:o}): "
+            f"chmod 600 {path}, and make another one if others were here"
+        )
+    return NodeSecret(text, str(path))

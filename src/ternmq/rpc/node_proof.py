@@ -1,0 +1,250 @@
+"""How servers of one cluster prove to each other who they are: by a secret that is never sent.
+
+All servers of a cluster share one *node secret*. Who connects sends random bytes and who it is
+(HELLO), who answers adds random bytes of its own and a proof (Challenge), then the first proves
+itself (AUTH) and is let in. A proof is an HMAC-SHA256, by the secret, over all of that HELLO, the
+bytes of the other side and who answers; so it is of use for this connection only, in this
+direction, and neither side can be anybody else by repeating what it heard. Clients send no proof
+and are let in by the answer to HELLO.
+
+Never gives a proof to a server that has not given its own first. Does not hide or sign what is
+sent afterwards: who can change bytes on the way is kept out by the network, until there is TLS.
+"""
+
+import hmac
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from ternmq.core.errors import BadConfig, ProtocolError, TernError, Unauthorized
+from ternmq.core.ids import check_name
+from ternmq.core.log import get_logger
+from ternmq.wire.messages.hello import (
+    BY_NODE_SECRET,
+    OF_NODES,
+    Auth,
+    Challenge,
+    Hello,
+    NodeClaim,
+    ServerRole,
+)
+from ternmq.wire.messages.standings import BrokerGroupKind
+from ternmq.wire.record import pack, unpack
+
+NONCE_SIZE = 32
+SECRET_SIZE_MIN = 32
+REFUSED_LOGGED_S = 10.0
+
+_BY_SERVER, _BY_CLIENT = "tern node 1: answers", "tern node 1: asks"
+
+log = get_logger()
+
+
+class NodeSecret:
+    """What all servers of a cluster know, and nobody else. Never printed."""
+
+    __slots__ = ("_key", "source")
+
+    def __init__(self, text: str, source: str) -> None:
+        key = text.strip().encode()
+        if len(key) < SECRET_SIZE_MIN:
+            raise BadConfig(
+                f"the node secret in {source} has {len(key)} characters; at least "
+                f"{SECRET_SIZE_MIN} are needed, best random ones: openssl rand -hex 32"
+            )
+        self._key = key
+        self.source = source
+        """The file that it is from."""
+
+    def __repr__(self) -> str:
+        return f"NodeSecret(***, {self.source!r})"
+
+    def proof(self, label: str, hello: bytes, said: Challenge) -> bytes:
+        """That the secret is known to whoever says this, in this conversation."""
+        parts = (label, hello, said.nonce, said.role, said.broker_group)
+        return hmac.digest(self._key, msgspec.msgpack.encode(parts), "sha256")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """Which server a peer has proven to be."""
+
+    kind: BrokerGroupKind
+    broker_group: str
+
+    def check_group(self, kind: str, broker_group: str) -> None:
+        """A server speaks for its own broker group only."""
+        if (kind, broker_group) != (self.kind, self.broker_group):
+            raise Unauthorized(
+                f"a {self.kind} server of {self.broker_group!r} does not speak for "
+                f"{broker_group!r} ({kind})"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCredential:
+    """Who a server is, and the secret by which it proves it."""
+
+    secret: NodeSecret
+    identity: NodeIdentity
+
+
+class ProvenPeer(Protocol):
+    """A peer, as far as it is asked who it is."""
+
+    node: NodeIdentity | None
+
+
+def proven(peer: ProvenPeer) -> NodeIdentity:
+    """Which server this is; raises `Unauthorized` where it is none."""
+    if peer.node is None:
+        raise Unauthorized("only servers of the cluster ask this, and they prove that they are")
+    return peer.node
+
+
+# -- who connects
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGreeting:
+    """The HELLO of a server, made anew for every connection."""
+
+    hello: Hello
+    credential: NodeCredential
+
+    def begin(self) -> "NodeOpening":
+        who = self.credential.identity
+        nonce = secrets.token_bytes(NONCE_SIZE)
+        claim = NodeClaim(nonce=nonce, kind=who.kind, broker_group=who.broker_group)
+        hello = msgspec.structs.replace(self.hello, method=BY_NODE_SECRET, proof=pack(claim))
+        return NodeOpening(pack(hello), self.credential.secret)
+
+
+Greeting = Hello | NodeGreeting
+"""How a connection is begun: by a client, or by a server of the cluster."""
+
+
+class NodeOpening:
+    """One connection that is being opened by a server."""
+
+    def __init__(self, hello: bytes, secret: NodeSecret) -> None:
+        self.hello = hello
+        self._secret = secret
+
+    def answer(self, payload: bytes | bytearray, address: str) -> tuple[Auth, TernError | None]:
+        """What to answer to a Challenge, and what is wrong with it."""
+        try:
+            said = unpack(payload, Challenge)
+        except ProtocolError as error:
+            raise ProtocolError(
+                f"{address} asks servers for no proof: it is of an earlier release; stop all "
+                "servers of the cluster and start them with one release"
+            ) from error
+        expected = self._secret.proof(_BY_SERVER, self.hello, said)
+        if not hmac.compare_digest(expected, said.proof):
+            return Auth(proof=b""), Unauthorized(
+                f"{address} has another node secret than this server, whose is in "
+                f"{self._secret.source}; all servers of a cluster share one: give this one a copy "
+                "of the meta servers' (node_secret_file), and start it again"
+            )
+        return Auth(proof=self._secret.proof(_BY_CLIENT, self.hello, said)), None
+
+
+# -- who answers
+
+
+@dataclass(frozen=True, slots=True)
+class Challenged:
+    """A peer that said hello as a server and has to prove it."""
+
+    hello: Hello
+    identity: NodeIdentity
+    challenge: Challenge
+    expected: bytes
+
+
+class NodeGate:
+    """Lets servers of the cluster into one listener; without a secret it lets in none."""
+
+    def __init__(
+        self,
+        secret: NodeSecret | None,
+        role: ServerRole,
+        broker_group: str = "",
+        *,
+        now: Callable[[], float],
+    ) -> None:
+        self._secret = secret
+        self._role: ServerRole = role
+        self._group = broker_group
+        self._now = now
+        self._logged_at = -REFUSED_LOGGED_S
+        self._left_out = 0
+        self.refused = 0
+        """So many servers came without the right secret."""
+
+    def challenge(self, payload: bytes | bytearray, hello: Hello) -> Challenged:
+        """The second step of a HELLO with a method; raises why there is none."""
+        if hello.method != BY_NODE_SECRET:
+            raise Unauthorized(
+                f"the method {hello.method[:40]!r} is not known here", methods=[BY_NODE_SECRET]
+            )
+        if self._secret is None:
+            raise Unauthorized("this server has no node secret, so no other server can join it")
+        claim = unpack(hello.proof, NodeClaim)
+        if len(claim.nonce) != NONCE_SIZE or not hello.app.startswith(OF_NODES):
+            raise ProtocolError(f"a server begins with {NONCE_SIZE} bytes and a name of ours")
+        check_name("broker group", claim.broker_group)
+        said = Challenge(
+            nonce=secrets.token_bytes(NONCE_SIZE),
+            proof=b"",
+            role=self._role,
+            broker_group=self._group,
+        )
+        hello_bytes = bytes(payload)
+        own = self._secret.proof(_BY_SERVER, hello_bytes, said)
+        return Challenged(
+            hello,
+            NodeIdentity(claim.kind, claim.broker_group),
+            msgspec.structs.replace(said, proof=own),
+            self._secret.proof(_BY_CLIENT, hello_bytes, said),
+        )
+
+    def prove(self, challenged: Challenged, auth: Auth, peer: str) -> NodeIdentity:
+        """Who it is; raises `Unauthorized` where the proof is wrong."""
+        if hmac.compare_digest(challenged.expected, auth.proof):
+            return challenged.identity
+        self._note_refused(challenged.identity, peer)
+        raise Unauthorized(
+            "this server and yours have different node secrets; all servers of a cluster share one"
+        )
+
+    def _note_refused(self, who: NodeIdentity, peer: str) -> None:
+        """One line for many: a server that is refused tries again all the time."""
+        self.refused += 1
+        now = self._now()
+        if now - self._logged_at < REFUSED_LOGGED_S:
+            self._left_out += 1
+            return
+        log.warning(
+            "a server was refused: it has another node secret; give it a copy of ours and start "
+            "it again",
+            peer=peer,
+            kind=who.kind,
+            broker_group=who.broker_group,
+            secret_file=self._secret.source if self._secret is not None else "",
+            left_out=self._left_out,
+        )
+        self._logged_at, self._left_out = now, 0
+
+
+def check_plain(hello: Hello) -> None:
+    """Who proves nothing cannot have the name of a server."""
+    if hello.app.startswith(OF_NODES):
+        raise Unauthorized(
+            f"names that begin with {OF_NODES!r} are for servers of the cluster, and this one "
+            "proves nothing; is it of an earlier release?"
+        )
