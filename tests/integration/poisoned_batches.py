@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 
 from ternmq.batch import check
+from ternmq.batch.compression import CHUNK
 from ternmq.batch.encoder import Origin, Piece, assemble
-from ternmq.batch.layout import Attribute, Column, ColumnPart, Type
+from ternmq.batch.layout import Attribute, Column, ColumnPart, Encoding, Type
 from ternmq.core.clock import SystemClock
 from ternmq.core.ids import ProducerId
 
@@ -72,6 +74,25 @@ def poisoned(what: str, topic: str, *, after_ms: tuple[int, int] | None = None) 
     born_ms = NO_DATE_MS if what == "no date" else SystemClock().now_ms()
     origin = Origin(topic=topic, app="old", producer=ProducerId(1, next(_numbers)))
     return assemble(pieces, 2, 2, origin, 0, born_ms, attributes)
+
+
+def broken_chunk(topic: str) -> bytearray:
+    """Two rows whose chunk claims to be zstd of their size and is not."""
+    raw = b"x" * 2_000
+    whole = zstandard.ZstdCompressor().compress(raw)
+    chunk = whole[:9] + bytes(byte ^ 0x5A for byte in whole[9:])
+    pieces = [
+        Piece(Column.BODY, OFFSETS, Type.BINARY, _i4(0, 1_000, 2_000)),
+        Piece(
+            Column.BODY,
+            ColumnPart.CHUNKS,
+            Type.BINARY,
+            CHUNK.pack(0, 0, len(chunk), len(raw)),
+        ),
+        Piece(Column.BODY, DATA, Type.BINARY, chunk, int(Encoding.ZSTD)),
+    ]
+    origin = Origin(topic=topic, app="bad", producer=ProducerId(1, next(_numbers)))
+    return assemble(pieces, 2, len(raw), origin, 0, SystemClock().now_ms(), 0)
 
 
 @contextmanager

@@ -43,6 +43,7 @@ class BatchView:
         "_header",
         "_parts",
         "_producer",
+        "_raw",
         "_stamp",
         "base_sequence",
         "count",
@@ -64,6 +65,7 @@ class BatchView:
         self.stored_at_ms = stamp.stored_at_ms
         self._parts: dict[tuple[int, int], tuple[int, int, int, int]] = {}
         self._bodies: list[bytes] | None = None
+        self._raw: bytes | None = None
         self._columns: dict[int, list[Any]] = {}
         at = align8(FIXED_SIZE + header.topic_size + header.app_size)
         end = at + DIRECTORY_ENTRY_SIZE * header.buffer_count
@@ -143,7 +145,15 @@ class BatchView:
             if offsets[-1] > len(data):
                 raise Corrupt("the bodies end behind their data")
             self._bodies = [data[first:end] for first, end in itertools.pairwise(offsets)]
+            self._raw = None
         return self._bodies
+
+    def open_bodies(self) -> None:
+        """Decompress them now if they are compressed, so that no body fails to read later; raises
+        `Corrupt`."""
+        place = self._parts.get((Column.BODY, ColumnPart.DATA))
+        if place is not None and place[2] != Encoding.PLAIN and self._bodies is None:
+            self._raw = self._body_data()
 
     def bodies_of(self, first: int, end: int) -> list[bytes]:
         """The bodies of a range of rows."""
@@ -245,6 +255,8 @@ class BatchView:
         return bytes(self._data[at : at + size]).decode()
 
     def _body_data(self) -> bytes:
+        if self._raw is not None:
+            return self._raw
         data = self.buffer(Column.BODY, ColumnPart.DATA)
         if data is None:
             raise Corrupt("the batch has no bodies")

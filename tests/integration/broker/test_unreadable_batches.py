@@ -13,7 +13,7 @@ import pytest
 import ternmq
 from ternmq.testing import node
 from ternmq.wire.numbers import Command
-from tests.integration.poisoned_batches import POISON, open_door, poisoned
+from tests.integration.poisoned_batches import POISON, broken_chunk, open_door, poisoned
 
 GROUPS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -85,3 +85,29 @@ async def test_rows_of_such_a_batch_are_read_one_by_one(tmp_path: Path) -> None:
         assert len(await consumed(mq, "g", good, prefetch=1)) == good
         bodies = [message.body async for message in mq.read("t")]
         assert len(bodies) == good + 2 * len(POISON)
+
+
+async def test_a_body_that_does_not_decompress_is_a_dead_letter_and_ends_no_loop(
+    tmp_path: Path,
+) -> None:
+    """The door does not decompress, so it lets this in; a consumer's plain loop goes on."""
+    async with node(data_dir=tmp_path) as url, ternmq.connect(url, app="t") as mq:
+        await mq.send("t", b"first")
+        connection = await mq.cluster.broker("main").get()
+        await connection.call(Command.PUBLISH, broken_chunk("t"))
+        await mq.send("t", b"last")
+        found = []
+        async with asyncio.timeout(20), mq.consumer("t", group="g") as consumer:
+            async for message in consumer:
+                found.append(message.body)
+                await message.ack()
+                if message.body == b"last":
+                    break
+            await consumer.flush()
+        letters = [message async for message in mq.read("%dead.g")]
+        [line] = await mq.admin.ledger("t", "g")
+
+    assert found == [b"first", b"last"]
+    assert [letter.body for letter in letters] == [b"", b""]
+    assert all("cannot be read" in str(one.properties["%reason"]) for one in letters)
+    assert (line.total, line.acked, line.dead) == (4, 2, 2)

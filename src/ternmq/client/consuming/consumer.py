@@ -17,13 +17,13 @@ from ternmq.client.consuming.pace import Pace
 from ternmq.client.consuming.subscription_plan import SubscriptionPlan
 from ternmq.client.consuming.subscriptions import Subscriptions
 from ternmq.client.model.arguments import check_value
-from ternmq.client.model.delivery import BACK, Delivery
+from ternmq.client.model.delivery import BACK, Delivery, reject_outcome
 from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
 from ternmq.core.clock import elapsed
-from ternmq.core.errors import BadRequest, Closed, TernError
+from ternmq.core.errors import BadRequest, Closed, Corrupt, TernError
 from ternmq.core.log import get_logger
 
 log = get_logger()
@@ -275,9 +275,10 @@ class Consumer:
                 self._delivery = self._ready.popleft()
                 self._ranges = list(reversed(self._delivery.ranges))
             now = self.now()
-            if self._delivery.until > now:
+            if self._delivery.until <= now:
+                self._let_go()
+            elif not fresh or self._readable():
                 break
-            self._let_go()
         if fresh and self._delivery.alone:
             self._delivery.source.started(self._delivery)
         row, end = self._ranges.pop()
@@ -288,6 +289,26 @@ class Consumer:
                 end = paced_end
         self._row, self._row_end = row, end
         self._shown += end - row
+        return True
+
+    def _readable(self) -> bool:
+        """Bodies that do not decompress were never messages: a handler could not even retry them,
+        so they are dead at once, where a person can look at them."""
+        try:
+            self._delivery.batch.open_bodies()
+        except Corrupt as error:
+            delivery, ranges, self._ranges = self._delivery, self._ranges, []
+            outcome = reject_outcome(f"its body cannot be read: {error.message}")
+            for each in ranges:
+                delivery.source.settle(delivery, each, outcome)
+            log.error(
+                "messages with bodies that cannot be read are dead letters now",
+                group=self._plan.group,
+                topic=delivery.topic,
+                reason=error.message,
+                messages=sum(end - first for first, end in ranges),
+            )
+            return False
         return True
 
     def _let_go(self) -> None:
