@@ -96,5 +96,5 @@ class Heartbeat:
             self._connection = await Connection.open(
                 self._address, self._greeting, timeout=ANSWER_S
             )
-            self._connection.on_lost = lambda _: self._woken.set()
+            self._connection.listen(lost=lambda _: self._woken.set())
         return await request(self._connection, command, record, answer, timeout=ANSWER_S)

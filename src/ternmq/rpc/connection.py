@@ -45,6 +45,8 @@ _PING = int(Command.PING)
 _pack_header = HEADER.pack
 
 A = TypeVar("A", bound=Record)
+OnPush = Callable[[Frame], None]
+OnLost = Callable[[TernError], None]
 
 _abandoned: list[asyncio.Transport] = []
 """Transports of a parent process: kept, since collecting one would touch the parent's poll set."""
@@ -56,8 +58,8 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, address: str, loop: asyncio.AbstractEventLoop) -> None:
         self.address = address
         self.welcome: Welcome = None  # type: ignore[assignment]
-        self.on_push: Callable[[Frame], None] | None = None
-        self.on_lost: Callable[[TernError], None] | None = None
+        self._on_push: OnPush | None = None
+        self._on_lost: OnLost | None = None
         self._loop = loop
         self._new_future = loop.create_future
         self._decoder = FrameDecoder(receive_buffer())
@@ -119,6 +121,13 @@ class Connection(asyncio.BufferedProtocol):
     def pending(self) -> int:
         """Calls under way."""
         return len(self._pending)
+
+    def listen(self, *, pushed: OnPush | None = None, lost: OnLost | None = None) -> None:
+        """Hear of what the server sends unasked, and of the end; of an end that was, soon."""
+        self._on_push = pushed or self._on_push
+        self._on_lost = lost or self._on_lost
+        if lost is not None and self._lost is not None:
+            self._loop.call_soon(lost, self._lost)
 
     # Requests.
 
@@ -227,8 +236,8 @@ class Connection(asyncio.BufferedProtocol):
             _fail(future, reason)
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
-        if self.on_lost is not None:
-            self.on_lost(reason)
+        if self._on_lost is not None:
+            self._on_lost(reason)
 
     def give_up(self, reason: TernError) -> None:
         """There is no use in this connection any more: calls under way fail with the reason."""
@@ -318,8 +327,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._give_up(_unasked(self.address, frame))
         elif frame.flags or frame.correlation:
             self._give_up(_unasked(self.address, frame))
-        elif self.on_push is not None:
-            self.on_push(frame)
+        elif self._on_push is not None:
+            self._on_push(frame)
 
     def eof_received(self) -> bool:
         return False

@@ -154,7 +154,7 @@ async def test_nobody_follows_a_master_or_ends_its_leadership_by_a_word(
         for above, group in ((1, "main"), (2, "main")):
             server = await eve.connect(above)
             pushed: list[object] = []
-            server.on_push = pushed.append
+            server.listen(pushed=pushed.append)
             for epoch in (1, 2, 10**6):
                 logs = [LogHeld(log=n, start=0, end=0, safe=0, epochs=[]) for n in (0, 1)]
                 follow = Follow(broker_group=group, member=EVE.id, epoch=epoch, logs=logs)

@@ -148,7 +148,7 @@ async def test_losing_the_connection_fails_every_call_under_way_and_later_ones()
     lost: list[TernError] = []
     async with serving(handler) as listener:
         connection = await connected(listener)
-        connection.on_lost = lost.append
+        connection.listen(lost=lost.append)
         calls = [connection.call(Command.READ, b"") for _ in range(5)]
         await until(lambda: len(handler.frames) == 5)
         handler.welcomed[0].abort()
@@ -203,7 +203,7 @@ async def test_notices_reach_the_callback() -> None:
     async with serving(handler) as listener:
         connection = await connected(listener)
         handler.welcomed[0].push(Command.NOTICE, pack(Notice(kind="stopping")))
-        connection.on_push = pushed.append
+        connection.listen(pushed=pushed.append)
         await until(lambda: pushed)
         await connection.close()
 
@@ -299,7 +299,7 @@ async def test_a_misbehaving_server_is_left_with_a_protocol_error(
     lost: list[TernError] = []
     async with bad_server(misbehave) as address:
         connection = await opened(address)
-        connection.on_lost = lost.append
+        connection.listen(lost=lost.append)
         calls = [connection.call(Command.READ), connection.call(Command.READ)]
         await asyncio.gather(*calls, return_exceptions=True)
         assert connection.closed

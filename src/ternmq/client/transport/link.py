@@ -96,8 +96,7 @@ class Link:
             self._failures += 1
             self._open_after = loop.time() + back_off(self._failures - 1)
             raise
-        connection.on_lost = self._lost
-        connection.on_push = self._pushed
+        connection.listen(lost=self._lost, pushed=self._pushed)
         self.connection = connection
         self.stopping = False
         self._failures = 0

@@ -44,7 +44,7 @@ class LeaderLink:
         """Follow until something ends it; raises what that was."""
         connection = await Connection.open(address, self._greeting, timeout=OPEN_S)
         lost: asyncio.Future[TernError] = asyncio.get_running_loop().create_future()
-        connection.on_lost = lambda error: None if lost.done() else lost.set_result(error)
+        connection.listen(lost=lambda error: None if lost.done() else lost.set_result(error))
         self._connection, self._misfit = connection, None
         try:
             await self._intake.settle()  # The first answer is for all that is written.
@@ -57,7 +57,7 @@ class LeaderLink:
             while self._intake.busy:  # A checkpoint may have begun.
                 await self._intake.alone(lambda: None)
             self._intake.restart(self._answer)
-            connection.on_push = self._pushed
+            connection.listen(pushed=self._pushed)
             for number, end in self._intake.ends().items():
                 self._answer(number, end)
             self.following = True

@@ -34,8 +34,10 @@ class Master:
     def __init__(self) -> None:
         self.answers: list[int] = []
         self.asked = 0
-        self.on_push: Any = None
         self.on_lost: Any = None
+
+    def listen(self, *, pushed: Any = None, lost: Any = None) -> None:
+        self.on_lost = lost or self.on_lost
 
     def send(self, command: int, payload: bytes) -> None:
         self.answers.append(REPLICATED.unpack(payload)[1])
