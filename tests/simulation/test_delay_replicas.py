@@ -12,6 +12,7 @@ import pytest
 
 from ternmq.delay.store import loader, wal
 from ternmq.storage.files.disk import Disk
+from ternmq.storage.files.log_mark import LogMark
 from ternmq.storage.log.segmented_log import SegmentedLog
 from tests.simulation.delay_group import SEGMENT_SIZE, GroupLife
 
@@ -22,8 +23,10 @@ STEPS = 50
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs that are trimmed soon, so that replicas come too late."""
 
-    def small(disk: Disk, directory: Path, *, segment_size: int) -> SegmentedLog:
-        return SegmentedLog(disk, directory, segment_size=SEGMENT_SIZE)
+    def small(
+        disk: Disk, directory: Path, *, segment_size: int, mark: LogMark | None = None
+    ) -> SegmentedLog:
+        return SegmentedLog(disk, directory, segment_size=SEGMENT_SIZE, mark=mark)
 
     monkeypatch.setattr(wal, "SegmentedLog", small)
     monkeypatch.setattr(loader, "SegmentedLog", small)
