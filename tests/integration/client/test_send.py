@@ -2,6 +2,7 @@
 
 import asyncio
 import multiprocessing
+import random
 
 import pytest
 
@@ -105,7 +106,10 @@ async def test_a_body_over_four_mib_is_refused(node: Node) -> None:
             await mq.send("orders", bytes(4 * 1024 * 1024))
         await mq.send("orders", bytes(4 * 1024 * 1024 - 4096))
     async with ternmq.connect(node.url) as mq:
-        await mq.send("orders", bytes(20 * 1024 * 1024))  # Zeros compress well.
+        large = bytes(range(256)) * 80 + random.Random(1).randbytes(20 * 1024)  # Compress well.
+        await mq.send("orders", large * 512)
+        with pytest.raises(ternmq.TooLarge, match="1000 times"):
+            await mq.send("orders", bytes(20 * 1024 * 1024))  # What would fill a consumer's memory.
         sizes = [len(body) for body in await read_bodies(mq, "orders")]
 
     assert sizes == [4 * 1024 * 1024 - 4096, 20 * 1024 * 1024]

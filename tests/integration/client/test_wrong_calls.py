@@ -213,7 +213,10 @@ BY_HAND: list[tuple[Callable[[Any], Any], str]] = [
     (lambda mq: mq.send(["orders"], b"x", order_key="k"), "['orders'] cannot be the name of"),
     (lambda mq: mq.send(["orders"], b"x", delay=5), "['orders'] cannot be the name of a topic"),
     (lambda mq: mq.admin.create_topic("new", {}), "settings is {}; it can be a TopicSettings"),
-    (lambda mq: mq.confirm("01M7FCD80ZA6JWJ00W00000000", "g"), "takes what send() or send_many()"),
+    (
+        lambda mq: mq.confirm("01M7FCD80ZA6JWJ00W00000000", "g"),
+        "takes what send or send_many",
+    ),
     # Values at the edges.
     (lambda mq: mq.send("orders", "text"), "a body is bytes, not str: encode it"),
     (lambda mq: mq.send("orders", ternmq.Outgoing(body=b"x")), "an Outgoing goes into a list"),

@@ -52,6 +52,7 @@ SAMPLES: list[Any] = [
 GOOD: dict[str, Any] = {
     "accept_loss": False,
     "action": "commit",
+    "address": "127.0.0.1:1",
     "after": 5,
     "app": "shop",
     "at": datetime(2030, 1, 1, tzinfo=UTC),

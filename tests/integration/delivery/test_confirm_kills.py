@@ -49,9 +49,7 @@ async def test_a_confirmation_is_waited_for_over_a_killed_broker(node: Node) -> 
 
 def test_the_command_line_waits_for_a_group_too(shared_node: Node) -> None:
     url = shared_node.url
-    missing = tern(
-        "send", "confirm.cli", "x", "--confirm-group", "billing", "--create", url=url, code=None
-    )
+    missing = tern("send", "confirm.cli", "x", "--confirm-group", "billing", url=url, code=None)
     assert missing.code != 0
     assert "confirm.cli" in missing.err
 
