@@ -49,7 +49,7 @@ def replayed(seed: int, *, hash_seed: str) -> str:
     return outcome
 
 
-@pytest.mark.parametrize("seed", [7, 9, 26, 34, 35])
+@pytest.mark.parametrize("seed", [0, 35, 51, 61, 66])
 def test_a_bit_that_turns_over_on_one_of_three_members_costs_no_message(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

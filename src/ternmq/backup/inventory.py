@@ -24,7 +24,7 @@ _FOLDERS_LEFT_OUT = frozenset({"quarantine", STAGING})
 
 def belongs(path: PurePosixPath) -> bool:
     """Is this file (by its path below the data directory) part of a backup?"""
-    if path.name in _LEFT_OUT or path.name.endswith(".tmp"):
+    if path.name in _LEFT_OUT or path.name.endswith(".tmp") or path.name.startswith("."):
         return False
     return not any(folder in _FOLDERS_LEFT_OUT or ".aside-" in folder for folder in path.parts[:-1])
 

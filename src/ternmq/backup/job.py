@@ -54,15 +54,13 @@ def back_up(
         before = _known(vault, str(data_dir.resolve()))
         total, done, copied = sum(file.size for file in files), 0, 0
         entries = []
-        began = time.monotonic()
+        pace = Pacer(rate)
         for file in files:
-            entry, written = _kept(vault, file, before)
+            entry, written = _kept(vault, file, before, pace)
             entries.append(entry)
             done, copied = done + file.size, copied + written
             if progress is not None:
                 progress(done, total)
-            if rate:
-                time.sleep(max(0.0, copied / rate - (time.monotonic() - began)))
         manifest = BackupManifest(
             format=FORMAT,
             made_at=name,
@@ -74,6 +72,21 @@ def back_up(
     return BackupResult(name=name, files=len(entries), size=total, copied=copied)
 
 
+class Pacer:
+    """Holds reading to a rate, part by part."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._began = time.monotonic()
+        self._read = 0
+
+    def passed(self, size: int) -> None:
+        """So many bytes were read."""
+        self._read += size
+        if self._rate:
+            time.sleep(max(0.0, self._read / self._rate - (time.monotonic() - self._began)))
+
+
 def check_whole(files: list[SnapshotFile]) -> None:
     """A delay server whose message log lies elsewhere would be restored without it."""
     for file in files:
@@ -82,28 +95,32 @@ def check_whole(files: list[SnapshotFile]) -> None:
         ):
             raise BadRequest(
                 f"{file.path.parent.parent} has no folder 'wal': its message log lies elsewhere "
-                "(delay_wal_dir); link that folder there, or back up both folders with the "
-                "server stopped"
+                "(delay_wal_dir); stop the server and copy both folders"
             )
 
 
-def backups(vault: Vault) -> list[str]:
-    """Names of all backups, oldest first."""
-    return [
+def backups(vault: Vault, source: str | None = None) -> list[str]:
+    """Names of all backups, or of those of one directory, oldest first."""
+    names = [
         path.removeprefix(PREFIX).removesuffix(SUFFIX)
         for path in vault.names(PREFIX)
         if path.endswith(SUFFIX)
     ]
+    if source is None:
+        return names
+    return [name for name in names if read_manifest(vault, name).source == source]
 
 
 def read_manifest(vault: Vault, name: str) -> BackupManifest:
     return from_json(vault.get(manifest_path(name)), name)
 
 
-def forget_old(vault: Vault, keep: int) -> int:
-    """Keep the newest `keep` backups and what they consist of; returns how many went."""
+def forget_old(vault: Vault, keep: int, source: Path) -> int:
+    """Keep the newest `keep` backups of a directory, and all of others; returns how many went."""
     names = backups(vault)
-    old, kept = names[:-keep], names[-keep:]
+    ours = backups(vault, str(source.resolve()))
+    old = ours[:-keep]
+    kept = [name for name in names if name not in old]
     if not old:
         return 0
     for name in old:
@@ -133,7 +150,7 @@ def _known(vault: Vault, source: str) -> dict[str, BackedUpFile]:
 
 
 def _kept(
-    vault: Vault, file: SnapshotFile, before: dict[str, BackedUpFile]
+    vault: Vault, file: SnapshotFile, before: dict[str, BackedUpFile], pace: "Pacer"
 ) -> tuple[BackedUpFile, int]:
     """The file's entry, and how many bytes had to be written for it."""
     known = before.get(str(file.path))
@@ -142,6 +159,7 @@ def _kept(
         return known, 0
     parts, written = [], 0
     for content in read(file):
+        pace.passed(len(content))
         parts.append(hashlib.sha256(content).hexdigest())
         target = object_path(parts[-1])
         if not vault.has(target):

@@ -19,11 +19,14 @@ from ternmq.core.errors import BadRequest, Corrupt, Unavailable
 Progress = Callable[[int, int], None]
 
 
-def choose(vault: Vault, at: str | None) -> str:
+def choose(vault: Vault, at: str | None, source: str | None = None) -> str:
     """The newest backup, or the newest one at or before a moment (as backups are named)."""
-    names = backups(vault)
+    names = backups(vault, source)
     if not names:
         raise BadRequest("there is no backup here; 'tern backup' makes one")
+    sources = sorted({read_manifest(vault, name).source for name in names})
+    if len(sources) > 1:
+        raise BadRequest(f"backups of several directories are here; say --source: {sources}")
     if at is None:
         return names[-1]
     before = [name for name in names if name <= at]
@@ -38,6 +41,7 @@ def restore(
     """Write the backup of that name to `target`, which must be empty or not there."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise BadRequest(f"{target} is not empty; restore into a new directory")
+    target = target.absolute()
     manifest = read_manifest(vault, name)
     building = target.with_name(f"{target.name}.restoring")
     try:

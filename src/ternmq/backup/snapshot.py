@@ -10,6 +10,7 @@ What is read is what a crash at that moment would have left: a start recovers fr
 to a file of a server; never stops one.
 """
 
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -19,10 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ternmq.backup.inventory import STAGING, belongs, is_log, is_registry, measured_after
-from ternmq.core.errors import BadRequest, Unavailable
+from ternmq.core.errors import BadRequest, Corrupt, Unavailable
 from ternmq.core.units import MIB
+from ternmq.storage.files.log_mark import decode
 
 TRIES = 50
+MARK_SUFFIX = ".mark"
 READ_AT_ONCE = MIB
 REGISTRY_WAIT_S = 30.0
 
@@ -46,10 +49,24 @@ def snapshot(data_dir: Path) -> Iterator[list[SnapshotFile]]:
     if not data_dir.is_dir():
         raise BadRequest(f"{data_dir} is no directory; give the data directory of a server")
     staging = data_dir / STAGING
+    with _alone(data_dir):
+        try:
+            yield _stable(data_dir, staging)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+@contextmanager
+def _alone(data_dir: Path) -> Iterator[None]:
+    """One backup of a directory at a time; the operating system ends it with the process."""
+    handle = os.open(data_dir, os.O_RDONLY)
     try:
-        yield _stable(data_dir, staging)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise Unavailable(f"another backup of {data_dir} is running; wait for its end") from None
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        os.close(handle)
 
 
 def _stable(data_dir: Path, staging: Path) -> list[SnapshotFile]:
@@ -62,7 +79,7 @@ def _stable(data_dir: Path, staging: Path) -> list[SnapshotFile]:
             files = _linked(data_dir, staging, before)
         except FileNotFoundError:
             continue
-        if _listed(data_dir) == before:
+        if _listed(data_dir) == before and not _cut(files):
             return files + _registries(data_dir, staging, before)
     raise Unavailable(f"{data_dir} changes too quickly to be copied; try again in a moment")
 
@@ -70,7 +87,13 @@ def _stable(data_dir: Path, staging: Path) -> list[SnapshotFile]:
 def _listed(data_dir: Path) -> dict[PurePosixPath, int]:
     """Files that belong, and which inode each is."""
     found: dict[PurePosixPath, int] = {}
-    for folder, _, names in os.walk(data_dir):
+    for folder, folders, names in os.walk(data_dir):
+        for name in (*folders, *names):
+            if Path(folder, name).is_symlink():
+                raise BadRequest(
+                    f"{Path(folder, name)} is a symbolic link, and what it points to cannot be "
+                    "kept while it is copied: stop the server and copy both folders"
+                )
         for name in names:
             path = PurePosixPath(Path(folder, name).relative_to(data_dir).as_posix())
             if not belongs(path):
@@ -114,6 +137,26 @@ def _measured(path: PurePosixPath, staged: Path) -> SnapshotFile:
         version=(about.st_ino, about.st_mtime_ns),
         content=content,
     )
+
+
+def _cut(files: list[SnapshotFile]) -> bool:
+    """Was a log cut between its mark and its end? Then they are of two moments."""
+    ends: dict[PurePosixPath, int] = {}
+    for file in files:
+        if is_log(file.path) and file.path.stem.isdigit():
+            ends[file.path.parent] = max(
+                ends.get(file.path.parent, 0), int(file.path.stem) + file.size
+            )
+    for file in files:
+        log = file.path.with_suffix("")
+        if file.path.suffix == MARK_SUFFIX and file.content and log in ends:
+            try:
+                synced, _ = decode(file.content, Path(file.path))
+            except Corrupt:
+                return True  # It was written in this moment.
+            if synced > ends[log]:
+                return True
+    return False
 
 
 def _registries(

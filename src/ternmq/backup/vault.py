@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from ternmq.core.errors import BadRequest, Corrupt, TernError, Unavailable
 
+FILE_SCHEME = "file://"
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
@@ -33,10 +34,10 @@ class Vault(Protocol):
 
 
 def open_vault(url: str) -> Vault:
-    """A folder by its path, or a URL with a scheme that pyarrow knows."""
-    if "://" in url:
+    """A folder by its path or as file://, or a URL with a scheme that pyarrow knows."""
+    if "://" in url and not url.startswith(FILE_SCHEME):
         return ArrowVault(url)
-    return FolderVault(Path(url))
+    return FolderVault(Path(url.removeprefix(FILE_SCHEME)))
 
 
 class FolderVault:

@@ -8,10 +8,10 @@ off. Anything else is damage. Read only; of a stopped server, a restored backup,
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from ternmq.backup.inventory import LOG_ORDER
-from ternmq.core.errors import BadRequest, Corrupt, ProtocolError
+from ternmq.backup.inventory import LOG_ORDER, belongs
+from ternmq.core.errors import Corrupt, ProtocolError
 from ternmq.core.units import MIB
 from ternmq.delay.formats.decision import DispatchFormat
 from ternmq.delay.formats.journal_record import JournalFormat
@@ -49,10 +49,8 @@ Progress = Callable[[int, int], None]
 
 
 def verify(data_dir: Path, *, progress: Progress | None = None) -> list[VerifiedLog]:
-    """Every log below a data directory."""
+    """Every log below a data directory; a meta server has none."""
     logs = list(_logs(data_dir))
-    if not logs:
-        raise BadRequest(f"{data_dir} holds no log of a TernMQ server")
     total, done, found = sum(_size(files) for _, files in logs), 0, []
     for name, files in logs:
         found.append(_verified(data_dir, name, files))
@@ -66,7 +64,8 @@ def _logs(data_dir: Path) -> Iterator[tuple[Path, list[tuple[int, Path]]]]:
     """Logs, each as files with the offset at which they begin."""
     for folder, _, names in os.walk(data_dir):
         path = Path(folder)
-        if path.name not in LOG_ORDER or ".aside-" in folder:
+        inside = path.relative_to(data_dir)
+        if path.name not in LOG_ORDER or not belongs(PurePosixPath(inside / "any")):
             continue
         if path.name in HOURS:
             for name in sorted(name for name in names if name.endswith(LOG_SUFFIX)):

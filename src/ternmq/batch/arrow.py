@@ -1,4 +1,4 @@
-"""A batch as an Arrow record batch, without copying its buffers (pyarrow is imported here only).
+"""A batch as an Arrow record batch, without copying its buffers.
 
 Body, key, order key, tag and times point into the batch's own memory; compressed bodies are
 decompressed once. Sequence and stored time are the only columns made anew.

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import ternmq.sync
+from ternmq.backup.snapshot import snapshot
 from tests.integration.processes import Node, NodeFactory, tern
 from tests.waiting import wait_until
 
@@ -147,6 +148,52 @@ def test_mistakes_are_one_line_and_change_nothing(
     at = ("--at", "2020-01-01T00:00:00")
     assert "the oldest is" in tern("restore", vault, str(tmp_path / "new"), *at, code=2).err
     assert not (tmp_path / "new").exists() and list(empty.iterdir()) == []
+
+
+def test_one_place_holds_several_directories_and_keeps_each(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    one, two, vault = node_factory(), node_factory(), str(tmp_path / "vault")
+    tern("send", "orders", "one", url=one.url)
+    tern("send", "orders", "two", url=two.url)
+    tern("backup", str(one.data_dir), vault)
+    tern("backup", str(two.data_dir), vault)
+    tern("backup", str(two.data_dir), f"file://{vault}", "--keep", "1")
+
+    listed = tern("restore", vault, "unused", "--list", "--json").json()
+    assert [item["source"] for item in listed] == [str(one.data_dir), str(two.data_dir)]
+    target = tmp_path / "new"
+    assert "--source" in tern("restore", vault, str(target), code=2).err
+    one.stop()
+    tern("restore", vault, str(target), "--source", str(one.data_dir))
+    tern("verify", str(target))
+
+
+def test_a_meta_server_has_no_logs_and_is_put_back(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    node, vault = node_factory(), str(tmp_path / "vault")
+    tern("topic", "create", "orders", url=node.url)
+    tern("backup", str(node.data_dir / "meta"), vault)
+    tern("restore", vault, str(tmp_path / "new"))
+
+    assert (tmp_path / "new" / "registry.db").is_file()
+
+
+def test_links_and_a_second_backup_at_once_are_refused_by_name(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    node, vault = node_factory(), str(tmp_path / "vault")
+    with snapshot(node.data_dir):
+        assert "another backup" in tern("backup", str(node.data_dir), vault, code=1).err
+    node.stop()
+    moved = tmp_path / "elsewhere"
+    (node.data_dir / "broker" / "message").rename(moved)
+    (node.data_dir / "broker" / "message").symlink_to(moved)
+
+    refused = tern("backup", str(node.data_dir), vault, code=2)
+    assert "broker/message is a symbolic link" in refused.err
+    assert not (tmp_path / "vault").exists()
 
 
 def test_a_backup_in_s3_is_put_back(node_factory: NodeFactory, tmp_path: Path, s3: str) -> None:

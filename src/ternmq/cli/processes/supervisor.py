@@ -106,7 +106,7 @@ class Supervised:
             if not restart:
                 self._told(f"{said}\n  start it again: tern {' '.join(self.planned.arguments)}")
                 return
-            pause = min(AGAIN_MIN_S * 2**failures, AGAIN_MAX_S)
+            pause = min(AGAIN_MIN_S * 2 ** min(failures, 16), AGAIN_MAX_S)
             self._told(f"{said}; starting it again in {pause:g} s")
             await asyncio.sleep(pause)
             try:

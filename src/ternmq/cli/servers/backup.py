@@ -12,6 +12,7 @@ import typer
 
 from ternmq.cli.terminal.options import Json
 from ternmq.cli.terminal.output import note, say, show_json, show_table, size
+from ternmq.core.errors import BadRequest
 
 DataDir = Annotated[
     Path, typer.Argument(metavar="DATA-DIR", help="Of one server, or of all that lie below it.")
@@ -55,7 +56,7 @@ def backup(
     if verify_after:
         with _bar("reading it again") as progress:
             problems = check_vault(vault, made.name, progress=progress)
-    gone = forget_old(vault, keep) if keep is not None and not problems else 0
+    gone = forget_old(vault, keep, data_dir) if keep is not None and not problems else 0
     if as_json:
         fields = {"name": made.name, "files": made.files, "size": made.size, "copied": made.copied}
         show_json({**fields, "forgotten": gone, "problems": problems})
@@ -72,6 +73,9 @@ def restore(
     data_dir: Annotated[Path, typer.Argument(metavar="DATA-DIR", help="New, or empty.")],
     at: Annotated[
         str | None, typer.Option(help="The newest backup at or before this time (UTC).")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Of which data directory, where there are several.")
     ] = None,
     list_only: Annotated[bool, typer.Option("--list", help="Only show which there are.")] = False,
     as_json: Json = False,
@@ -101,7 +105,8 @@ def restore(
             show_table(["name", "#size", "#files", "source"], rows)
         return
     when = parse_when(at)
-    name = choose(vault, None if when is None else name_of(int(when.timestamp() * 1000)))
+    moment = None if when is None else name_of(int(when.timestamp() * 1000))
+    name = choose(vault, moment, source)
     with _bar("copying") as progress:
         manifest = put_back(vault, name, data_dir, progress=progress)
     with _bar("checking") as progress:
@@ -143,6 +148,8 @@ def verify(
         return
     with _bar("reading") as progress:
         logs = read_logs(Path(data_dir), progress=progress)
+    if not logs:
+        raise BadRequest(f"{data_dir} holds no log of a TernMQ server")
     problems = [f"{log.path}: {each}" for log in logs for each in log.problems]
     if as_json:
         show_json(

@@ -89,6 +89,7 @@ class MessageIndex:
         self._paths = paths
         self._source = source
         self._lock = threading.Lock()
+        self._gap_lock = threading.Lock()
         self._rounds: deque[_FoldRound] = deque()
         self._held_in = self._held_out = 0  # Bytes; one thread counts up each.
         self._levels: tuple[IndexColumns, ...] = ()
@@ -157,7 +158,7 @@ class MessageIndex:
         if len(self._rounds) > WAITING_ROUNDS_MAX:
             lost = self._rounds.popleft()
             self._held_in -= sum(found[3] for found in lost.batches if found[4] is not None)
-            self._gaps = [*self._gaps, (lost.start, lost.end)]
+            self._miss(lost.start, lost.end)
 
     def work(self, synced: Callable[[], int], rest: Rest = do_not_rest) -> None:
         """Fold, spill what is due, read what no file covers; blocks. Called now and then. `rest` is
@@ -177,19 +178,40 @@ class MessageIndex:
 
     def _fold(self, rest: Rest = do_not_rest) -> None:
         parts: list[IndexColumns] = []
-        while self._rounds:
-            parts.append(self._fold_some())
-            if self._rounds:
-                rest()
-        if parts:
-            self._levels = _merged(self._levels, ordered(joined(parts)))
+        try:
+            while self._rounds:
+                parts.append(self._fold_some())
+                if self._rounds:
+                    rest()
+        finally:
+            if parts:
+                self._levels = _merged(self._levels, ordered(joined(parts)))
+
+    def _miss(self, start: int, end: int) -> None:
+        """This part of the log is read again; any thread. Neighbours become one."""
+        with self._gap_lock:
+            last = self._gaps[-1] if self._gaps else (0, -1)
+            if last[1] == start:
+                self._gaps = [*self._gaps[:-1], (last[0], end)]
+            else:
+                self._gaps = [*self._gaps, (start, end)]
 
     def _fold_some(self) -> IndexColumns:
-        """The next rounds together: a round may be one message."""
+        """The next rounds together: a round may be one message. What fails half way is not lost:
+        the log tells all of it again."""
+        start = self._rounds[0].start
+        try:
+            return self._folded_rounds()
+        except BaseException:
+            self._miss(start, self._folded)
+            raise
+
+    def _folded_rounds(self) -> IndexColumns:
         places, looked = PlaceColumns(), 0
         records: list[bytes] = []
         while self._rounds and looked < FOLD_BATCHES and len(records) < FOLD_ROUNDS:
             one = self._rounds.popleft()
+            self._folded = one.end
             looked += len(one.batches)
             for topic_id, base_sequence, offset, size, batch in one.batches:
                 if batch is None:
@@ -201,7 +223,6 @@ class MessageIndex:
                     self._held_out += size
                 places.add(BatchView(batch), topic_id, base_sequence)
             records.append(one.records)
-            self._folded = one.end
         together = b"".join(records)
         first, last = times_of(together)
         self._times = (self._times[0] or first, last or self._times[1])
@@ -245,8 +266,8 @@ class MessageIndex:
         """Read what no file covers, newest first; blocks for as long as that takes."""
         while self._gaps:
             with self._lock:
-                start, end = self._gaps[-1]
-                start = max(start, self._source.start)
+                wanted = self._gaps[-1]
+                start, end = max(wanted[0], self._source.start), wanted[1]
                 stretch = LogStretch(self._source)
                 reached = start
                 for offset, batch in batches(self._source, start, end):
@@ -259,7 +280,8 @@ class MessageIndex:
                 if reached > start:
                     self._write((start, reached), stretch.times(), stretch.columns())
                 rest = [(reached, end)] if reached < end else []
-                self._gaps = [*self._gaps[:-1], *rest]
+                with self._gap_lock:  # Others may have come meanwhile, and this one may have grown.
+                    self._gaps = [gap for gap in self._gaps if gap != wanted] + rest
 
     def trim(self) -> None:
         """Remove the files of segments that are gone."""
@@ -346,7 +368,7 @@ class MessageIndex:
             if file in self._files:
                 self._files = [other for other in self._files if other is not file]
                 self._guides.pop(file.base, None)
-                self._gaps = [*self._gaps, (file.base, file.end)]
+                self._miss(file.base, file.end)
                 self._disk.unlink(file.path)
 
 

@@ -1,15 +1,19 @@
 """Ids and keys to places: in memory, in files, after crashes and damage (R15)."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
-from ternmq.core.errors import Unavailable
+from ternmq.core.errors import DiskFailed, Unavailable
 from ternmq.core.ids import ProducerId
 from ternmq.storage.index import index as index_module
+from ternmq.storage.index import rebuild
 from ternmq.storage.index.index_file import Guide, IndexFile, make_bloom
 from ternmq.storage.index.rows import hash_rows, hash_values
 from ternmq.storage.log.append import Append
+from ternmq.storage.log.segmented_log import SegmentedLog
 from ternmq.storage.messages.search import SearchFor
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
@@ -236,3 +240,47 @@ def test_one_disk_can_hold_an_index_of_nothing() -> None:
     store.upkeep_index()
     store.close()
     assert open_store(disk).search.find(SearchFor(key="x")) == []
+
+
+def test_a_read_that_fails_while_folding_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id that is stored must never be called new: it would be stored twice."""
+    monkeypatch.setattr(index_module, "HELD_SIZE_MAX", 0)
+    monkeypatch.setattr(index_module, "FOLD_BATCHES", 2)
+    disk, store, maker = fresh()
+    put_named(store, maker)
+    read, reads = SegmentedLog.read, iter(range(1_000))
+
+    def failing(log: SegmentedLog, offset: int, size: int) -> bytes:
+        if next(reads) == 6:
+            raise DiskFailed("EIO")
+        return read(log, offset, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SegmentedLog, "read", failing)
+        with pytest.raises(DiskFailed):
+            store.index.fold()
+    assert not store.index.whole, "and says so until it is read again"
+    check_named(caught_up(store))
+    check_named(caught_up(reopened(disk)))
+
+
+def test_what_falls_behind_while_a_gap_is_read_is_read_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(index_module, "WAITING_ROUNDS_MAX", 3)
+    _, store, maker = fresh()
+    put_named(store, maker)
+    read_batches, meanwhile = rebuild.batches, [60, 66, 72, 78, 84]
+
+    def reading(source: SegmentedLog, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
+        for found in read_batches(source, start, end):
+            while meanwhile:  # What the loop stores at this moment.
+                maker.put(store, named(meanwhile.pop(0), 6))
+            yield found
+
+    monkeypatch.setattr(index_module, "batches", reading)
+    caught_up(store)
+    store.upkeep_index()
+
+    ids = [b"id%d" % number for number in range(90)]
+    assert len(store.search.known_ids(1, ids)) == 90
