@@ -19,6 +19,7 @@ from ternmq.core.log import get_logger
 from ternmq.metrics.samples import Samples
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.member.member_context import MemberContext
+from ternmq.replication.member.role_switch import refer_to_master
 from ternmq.replication.member.server_kind import FollowProgress, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
@@ -87,9 +88,7 @@ class BrokerFollower:
                 f"this server is a replica of broker group {self._context.group!r}: "
                 "it answers reads only; ask for routes again"
             )
-            if frame.command in (Command.FOLLOW, Command.HANDOVER):
-                raise error
-            peer.close(error)  # A client of the master: let it look where that is.
+            refer_to_master(peer, frame, error)
 
     def lost(self, peer: Peer) -> None:
         pass

@@ -10,7 +10,8 @@ setting and a log:
     exponential:1s..10m    doubles from the first to the second, each up to a fifth less at random
     table:1s,10s,1m        your own; after its end the last one repeats
 
-`delay_ms(policy, attempt)` answers for the attempt that just failed, counted from 1. Pure.
+`delay_ms(policy, attempt)` answers for the attempt that just failed, counted from 1. `doubled` is
+what parts of our own wait by, after failures in a row. Pure.
 """
 
 from collections.abc import Callable
@@ -24,8 +25,14 @@ ROCKETMQ_TABLE = "10s,30s,1m,2m,3m,4m,5m,6m,7m,8m,9m,10m,20m,30m,1h,2h"
 ATTEMPTS_MAX = 10_000
 AFTER_MAX_MS = 7 * DAY_MS
 JITTER = 0.2
+_DOUBLINGS_MAX = 30
 
 Delay = Callable[[int, float], int]  # attempt, a number from 0 to 1 -> milliseconds
+
+
+def doubled(failures: int, *, first: float, most: float) -> float:
+    """`first` without any failure before, then twice as long after each, at most `most`."""
+    return min(most, first * 2.0 ** min(failures, _DOUBLINGS_MAX))
 
 
 def delay_ms(policy: str, attempt: int, chance: float = 0.0) -> int:

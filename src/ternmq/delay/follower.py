@@ -23,6 +23,7 @@ from ternmq.delay.store.hour_owners import FollowingStore
 from ternmq.metrics.samples import Samples
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.member.member_context import MemberContext
+from ternmq.replication.member.role_switch import refer_to_master
 from ternmq.replication.member.server_kind import FollowProgress, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.prometheus import server_figures
@@ -37,7 +38,6 @@ HEALTH_S = 0.5
 IDLE_S = 1.0
 AFTER_ERROR_S = 1.0
 LOOK_EACH_S = 1.0
-_OF_MEMBERS = (Command.FOLLOW, Command.HANDOVER, Command.BASE_OPEN, Command.BASE_READ)
 T = TypeVar("T")
 
 
@@ -70,9 +70,7 @@ class DelayFollower:
         error = NotMaster(
             f"this server is a replica of delay server {self._site.group!r}; ask for routes again"
         )
-        if frame.command in _OF_MEMBERS:
-            raise error
-        peer.close(error)  # A client of the master: let it look where that is.
+        refer_to_master(peer, frame, error)
 
     def lost(self, peer: Peer) -> None:
         """Nothing is kept for a peer."""

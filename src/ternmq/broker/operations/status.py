@@ -3,7 +3,6 @@
 Worked out when asked for, from memory and the free space of the disk. Never changes anything.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +13,11 @@ from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.operations.admin import AdminCommands
 from ternmq.broker.operations.prometheus import TROUBLES, Scraper, Trouble
 from ternmq.core.clock import Clock
-from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.discovery.directory import Directory
 from ternmq.metrics.samples import Samples
 from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.member.member_place import MemberPlace
-from ternmq.rpc.address import join_address
+from ternmq.replication.member.status_facts import StatusFacts
 from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
 from ternmq.storage.files.disk import Disk
@@ -48,25 +46,16 @@ class ServerStatus:
 
     def status(self, state: str, disk: tuple[int, int], **role: Any) -> Status:
         """`role`: what only this role has to say."""
-        return Status(
-            node=self.place.broker_group,
+        facts = StatusFacts(
             role="broker",
-            state=state,
-            address=join_address(*self.listener.address),
-            data_dir=str(self.place.data_dir.absolute()),
-            started_at_ms=self.started_at_ms,
-            now_ms=self.clock.now_ms(),
-            disk_free=disk[0],
-            disk_size=disk[1],
-            cpu_s=own_cpu_s(),
-            memory=own_memory(),
-            connections=len(self.listener.peers),
-            log_start=self.store.messages.start_offset,
-            log_end=self.store.messages.safe_offset,
-            pid=os.getpid(),
+            place=self.place,
+            clock=self.clock,
+            listener=self.listener,
             member=self.member,
-            **role,
+            messages=self.store.messages,
+            started_at_ms=self.started_at_ms,
         )
+        return facts.status(state, disk, **role)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

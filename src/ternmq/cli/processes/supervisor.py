@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ternmq.cli.processes.cluster_plan import Planned
 from ternmq.core.errors import Unavailable
+from ternmq.core.retry import doubled
 
 COMMAND = (sys.executable, "-m", "ternmq.cli.main")
 READY_S = 60.0
@@ -106,7 +107,7 @@ class Supervised:
             if not restart:
                 self._told(f"{said}\n  start it again: tern {' '.join(self.planned.arguments)}")
                 return
-            pause = min(AGAIN_MIN_S * 2 ** min(failures, 16), AGAIN_MAX_S)
+            pause = doubled(failures, first=AGAIN_MIN_S, most=AGAIN_MAX_S)
             self._told(f"{said}; starting it again in {pause:g} s")
             await asyncio.sleep(pause)
             try:

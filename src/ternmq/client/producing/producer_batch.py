@@ -125,10 +125,14 @@ class ProducerBatch:
             return True  # One of them is too far ahead.
         return self.unencoded or isinstance(error, TooLarge)
 
-    def halves(self) -> "tuple[ProducerBatch, ProducerBatch]":
-        """The same rows with the same ids in two batches, not yet encoded."""
+    def halves(
+        self, second_done: Callable[[int], OnDone] | None = None
+    ) -> "tuple[ProducerBatch, ProducerBatch]":
+        """The same rows with the same ids in two batches, not yet encoded. `second_done` makes who
+        hears of the second one, by the row with which it begins."""
         first, second = self.open_batch.halves()
         whole, middle = self.published, len(first.rows)
+        last_done = self.on_done if second_done is None else second_done(middle)
         made = [
             ProducerBatch(
                 open_batch,
@@ -136,9 +140,9 @@ class ProducerBatch:
                     whole.topic, whole.producer, whole.first_sequence + at, len(open_batch.rows)
                 ),
                 window=SendWindow(self.deadline, self.again_after),
-                on_done=self.on_done,
+                on_done=on_done,
             )
-            for at, open_batch in ((0, first), (middle, second))
+            for at, open_batch, on_done in ((0, first, self.on_done), (middle, second, last_done))
         ]
         made[0].origin = made[1].origin = self.origin
         return made[0], made[1]

@@ -35,7 +35,7 @@ from ternmq.client.producing.accumulator import (
     row_size,
 )
 from ternmq.client.producing.producer import Producer
-from ternmq.client.producing.producer_batch import ProducerBatch
+from ternmq.client.producing.producer_batch import OnDone, ProducerBatch
 from ternmq.client.producing.senders import Senders
 from ternmq.client.transport.balancing import Affinity
 from ternmq.core.errors import BufferFull, Closed, SendUnknown, TernError
@@ -249,9 +249,11 @@ class SendMany:
 
     def _halve(self, first: int, batch: ProducerBatch, senders: Senders) -> None:
         """The rows do not fit one batch, or one cannot be sent: find out which."""
-        before, after = batch.halves()
-        middle = first + len(before.open_batch.rows)
-        after.on_done = lambda done, error: self._settled(middle, done, error, senders)
+
+        def settled(middle: int) -> OnDone:
+            return lambda done, error: self._settled(first + middle, done, error, senders)
+
+        before, after = batch.halves(settled)
         self._under_way += 1
         self._producer.post(before, senders)
         self._producer.post(after, senders)

@@ -8,6 +8,8 @@ Half-open means that one request is let through, as a trial; the others go elsew
 answered, or `TRIAL_S` have passed without an answer. Pure: the caller says what time it is.
 """
 
+from ternmq.core.retry import doubled
+
 REST_MIN_S = 0.5
 REST_MAX_S = 30.0
 TRIAL_S = 5.0
@@ -46,8 +48,7 @@ class CircuitBreaker:
         if self.failures and now < self._rests_until:
             return
         self.failures += 1
-        rest = REST_MIN_S * 2 ** min(self.failures - 1, 16)
-        self._rests_until = now + min(rest, REST_MAX_S)
+        self._rests_until = now + doubled(self.failures - 1, first=REST_MIN_S, most=REST_MAX_S)
         self._tried_at = None
 
     def worked(self) -> None:

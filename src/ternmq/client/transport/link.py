@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from ternmq.core.errors import Closed, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.core.retry import doubled
 from ternmq.rpc.connection import Connection
 from ternmq.rpc.node_proof import Greeting
 from ternmq.wire.frame import Frame
@@ -28,7 +29,7 @@ log = get_logger()
 
 def back_off(failures: int) -> float:
     """Seconds to wait after that many failures in a row."""
-    longest: float = min(BACK_OFF_MIN_S * 2 ** min(failures, 16), BACK_OFF_MAX_S)
+    longest = doubled(failures, first=BACK_OFF_MIN_S, most=BACK_OFF_MAX_S)
     return longest * random.uniform(0.5, 1.0)
 
 

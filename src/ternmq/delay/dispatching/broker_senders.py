@@ -37,6 +37,7 @@ from ternmq.core.errors import (
 )
 from ternmq.core.ids import RANDOM_BITS, START_BITS, ProducerId
 from ternmq.core.log import get_logger
+from ternmq.core.retry import doubled
 from ternmq.core.units import MIB
 from ternmq.delay.formats.decision import Decision
 from ternmq.discovery.cluster_access import ClusterAccess
@@ -50,6 +51,7 @@ ANSWER_WITHIN_S = 10.0
 AHEAD_MAX = 256  # Batches sent beyond the oldest unanswered one; a broker remembers the last 512.
 UNDER_WAY_SIZE = 32 * MIB  # Unanswered bytes of one sender; old intents may be more.
 REFRESH_S = 5.0
+PAUSE_MIN_S = 0.5
 PAUSE_MAX_S = 5.0
 OF_THE_GROUP = (BufferFull, DiskFailed, DiskFull, Fenced, NotMaster, ReadOnly)
 """Refusals that another group may not have."""
@@ -188,7 +190,7 @@ class BrokerSender:
     def _pause(self, refused: TernError) -> None:
         """A group that cannot store now is left alone for a moment."""
         if isinstance(refused, OF_THE_GROUP):
-            wait = min(PAUSE_MAX_S, 0.5 * 2 ** min(self._refusals, 10))
+            wait = doubled(self._refusals, first=PAUSE_MIN_S, most=PAUSE_MAX_S)
             self._refusals += 1
             self._paused_until = self._clock.monotonic() + wait
 

@@ -4,10 +4,6 @@ Worked out when asked for. Never changes anything, and reads nothing but memory 
 of a disk.
 """
 
-import os
-from typing import Any
-
-from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.delay.operations.prometheus import delay_figures
 from ternmq.delay.store.store import DelayStore
 from ternmq.delay.timing.engine import Engine
@@ -16,42 +12,23 @@ from ternmq.metrics.histogram import Histogram
 from ternmq.metrics.samples import Samples
 from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.rpc.address import join_address
+from ternmq.replication.member.status_facts import StatusFacts
 from ternmq.rpc.prometheus import server_figures
 from ternmq.storage.messages.message_log import log_figures
 from ternmq.wire.messages.stats import Status
 
 
-class DelayStatus:
+def facts_of(site: MemberContext, store: DelayStore) -> StatusFacts:
     """What the status of a leader and that of a replica have in common."""
-
-    def __init__(self, site: MemberContext, store: DelayStore) -> None:
-        self._site = site
-        self._messages = store.messages
-        self._started_at_ms = site.clock.now_ms()
-
-    def status(self, state: str, disk: tuple[int, int], **role: Any) -> Status:
-        """`disk`: bytes that are free, and all of them; `role`: what only this role has to say."""
-        place, listener = self._site.place, self._site.listener
-        return Status(
-            node=place.broker_group,
-            role="delay",
-            state=state,
-            address=join_address(*listener.address),
-            data_dir=str(place.data_dir.absolute()),
-            started_at_ms=self._started_at_ms,
-            now_ms=self._site.clock.now_ms(),
-            disk_free=disk[0],
-            disk_size=disk[1],
-            cpu_s=own_cpu_s(),
-            memory=own_memory(),
-            connections=len(listener.peers),
-            log_start=self._messages.start_offset,
-            log_end=self._messages.safe_offset,
-            pid=os.getpid(),
-            member=self._site.me,
-            **role,
-        )
+    return StatusFacts(
+        role="delay",
+        place=site.place,
+        clock=site.clock,
+        listener=site.listener,
+        member=site.me,
+        messages=store.messages,
+        started_at_ms=site.clock.now_ms(),
+    )
 
 
 class DelayLeaderStatus:
@@ -67,7 +44,7 @@ class DelayLeaderStatus:
         watch: ClockWatch,
         lateness: Histogram,
     ) -> None:
-        self._common = DelayStatus(site, engine.store)
+        self._common = facts_of(site, engine.store)
         self._site = site
         self._engine = engine
         self._gate = gate
@@ -111,7 +88,7 @@ class DelayReplicaStatus:
     """The status of a delay server that follows."""
 
     def __init__(self, site: MemberContext, store: DelayStore) -> None:
-        self._common = DelayStatus(site, store)
+        self._common = facts_of(site, store)
         self._site = site
 
     def status(self, trouble: str, lag: int) -> Status:

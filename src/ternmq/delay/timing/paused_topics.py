@@ -7,6 +7,7 @@ up. One message that is taken ends the pause. Pure memory; rows are 4 bytes each
 
 from collections.abc import Iterator
 
+from ternmq.core.retry import doubled
 from ternmq.delay.timing.ready import Batch
 
 PAUSE_MIN_S = 1.0
@@ -26,7 +27,8 @@ class PausedTopics:
         if topic_id in self._until:
             return
         times = self._refusals[topic_id] = self._refusals.get(topic_id, 0) + 1
-        self._until[topic_id] = monotonic + min(PAUSE_MAX_S, PAUSE_MIN_S * 2 ** min(times - 1, 10))
+        pause = doubled(times - 1, first=PAUSE_MIN_S, most=PAUSE_MAX_S)
+        self._until[topic_id] = monotonic + pause
 
     def taken(self, topic_id: int) -> None:
         """A broker takes this topic's messages: what waits goes with the next tick."""

@@ -14,6 +14,7 @@ from ternmq.core.process import VERSION
 from ternmq.rpc.peer import Peer
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, ServerRole, Welcome
+from ternmq.wire.numbers import Command
 
 Route = Callable[[Peer, Frame], None]
 """Handles one frame; see `rpc.peer.Handler`."""
@@ -41,6 +42,17 @@ class NoRole:
 
     def lost(self, peer: Peer) -> None:
         pass
+
+
+OF_MEMBERS = (Command.FOLLOW, Command.HANDOVER, Command.BASE_OPEN, Command.BASE_READ)
+"""What servers ask a master: they are told that this is none."""
+
+
+def refer_to_master(peer: Peer, frame: Frame, error: NotMaster) -> None:
+    """A follower was asked what only a master answers: a client has to look where that is."""
+    if frame.command in OF_MEMBERS:
+        raise error
+    peer.close(error)
 
 
 class RoleSwitch:
