@@ -116,6 +116,8 @@ def use(
         if leaves:
             loop.add_signal_handler(signal.SIGTERM, terminate)
         async with contextlib.AsyncExitStack() as stack:
+            # uvloop leaves its handler behind, and with it a process that is deaf to SIGTERM.
+            stack.callback(loop.remove_signal_handler, signal.SIGTERM)
 
             def attempt() -> "Awaitable[Client]":
                 return stack.enter_async_context(connect(url, app=APP))

@@ -135,17 +135,26 @@ class App:
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
 
+        def release() -> None:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
         def signalled() -> None:
             if not stop.is_set():
                 stop.set()
                 return
             self._hurry.set()
-            for number in SIGNALS:  # A third one ends the process there and then.
-                loop.remove_signal_handler(number)
+            release()  # A third one ends the process there and then.
 
         for number in SIGNALS:
             loop.add_signal_handler(number, signalled)
         self._stop = stop
+        try:
+            await self._run_until(stop)
+        finally:
+            release()  # uvloop leaves them behind, and the process would ignore the next signals.
+
+    async def _run_until(self, stop: asyncio.Event) -> None:
         await self.start()
         if self._stack is None:
             return  # Stopped while it waited for its servers.

@@ -61,3 +61,4 @@ def test_a_job_that_cancels_itself_is_not_taken_for_sigterm() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         use("tern://127.0.0.1:1", job, leaves=True)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -164,6 +164,7 @@ async def test_run_ends_at_sigterm(broker: FakeBroker) -> None:
     await running
 
     assert broker.left == 1
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # The next one is not ignored.
 
 
 async def test_a_subscription_that_breaks_ends_the_app_with_the_reason(
