@@ -43,7 +43,7 @@ from ternmq.core.errors import (
 from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
-from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
+from ternmq.wire.messages.publish import PUBLISHED
 from ternmq.wire.numbers import Command
 
 REFUSALS_MAX = 3
@@ -226,7 +226,7 @@ class Sender:
             return
         published.base_sequence = base
         published.stored_at_ms = stored_at_ms
-        published.duplicate = bool(flags & PUBLISHED_DUPLICATE)
+        published.flags = flags
         published.broker_group = connection.welcome.broker_group or self.broker_group
         if self.breaker.failures:
             self.breaker.worked()
