@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
-from ternmq.batch.layout import ROWS_MAX, Encoding
+from ternmq.batch.layout import BODY_SIZE_MAX, ROWS_MAX, Encoding
 from ternmq.client.model.arguments import check_options
 from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.durations import Duration, seconds_of, typed
@@ -46,6 +46,7 @@ class ConnectOptions(TypedDict, total=False):
     codec: Codec | CodecName | None
     buffer_messages_max: int
     buffer_size_max: int
+    body_size_max: int
     on_full: OnFull
     on_error: OnError | None
     choose: Choosing
@@ -76,6 +77,8 @@ class ClientConfig:
     """Messages accepted and not yet answered."""
     buffer_size_max: int = 64 * MIB
     """Bytes accepted and not yet answered."""
+    body_size_max: int = BODY_SIZE_MAX
+    """Bytes of one body, before compression; over it the caller is told `TooLarge` at once."""
     on_full: OnFull = "wait"
     """Over one of these bounds: let the caller wait, or raise `BufferFull`."""
     on_error: OnError | None = None
@@ -122,6 +125,7 @@ class ClientConfig:
             )
         _within("buffer_messages_max", self.buffer_messages_max, 1, 100_000_000)
         _within("buffer_size_max", self.buffer_size_max, 64 * KIB, 64 * 1024 * MIB)
+        _within("body_size_max", self.body_size_max, 1, BODY_SIZE_MAX)
         for name, (low, high) in DURATIONS.items():  # A timedelta becomes seconds.
             seconds = seconds_of(name, getattr(self, name), low, high, BadConfig)
             object.__setattr__(self, name, seconds)

@@ -148,8 +148,7 @@ class MetaDirectory(TopicTable, StandingTable):
     def _add_topics(self, topics: Sequence[Topic]) -> None:
         for topic in topics:
             self._topics[topic.name] = topic
-            settings = topic.settings
-            if settings.placement or settings.broker_groups or settings.on_groups:
+            if _in_routes(topic.settings):
                 self._tell_changed(topic)
 
     def _drop_topics(self, topics: list[Topic]) -> None:
@@ -349,3 +348,9 @@ def _check_own_or_name(kind: str, name: str) -> None:
         check_name(kind, name)
     elif _OWN_NAME.fullmatch(name) is None:
         raise BadName(f"{name!r} cannot be the name of a {kind} of our own")
+
+
+def _in_routes(settings: TopicSettings) -> bool:
+    """Clients learn of it with the routes."""
+    placed = settings.placement or settings.broker_groups or settings.on_groups
+    return bool(placed) or settings.body_size_max != TopicSettings().body_size_max

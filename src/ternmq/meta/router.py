@@ -23,7 +23,15 @@ from ternmq.core.units import KIB
 from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.meta.config import HEARTBEAT_MS
 from ternmq.meta.directory import MetaDirectory
-from ternmq.meta.policies import app_limit, home_of, limit_changes, limited_apps, topic_change
+from ternmq.meta.policies import (
+    app_limit,
+    body_limit_of,
+    check_settings,
+    home_of,
+    limit_changes,
+    limited_apps,
+    topic_change,
+)
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.server_commands import ServerCommands, StandingCommands, check_own, is_server
@@ -110,7 +118,7 @@ class MetaRouter:
         for topic in directory.topics():
             self._placed(topic)
         directory.on_topic_changed(self._placed)
-        directory.on_topic_deleted(lambda topic: routes.set_home(topic.name, None))
+        directory.on_topic_deleted(self._gone)
 
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
         if peer.node is None:
@@ -210,6 +218,7 @@ class MetaRouter:
         wanted = unpack(frame.payload, TopicCreate)
         if not is_server(peer):
             check_name("topic", wanted.name)
+            check_settings(wanted.settings)
         making = self._directory.create_topic(wanted.name, wanted.settings)
         self._later(peer, frame, self._in_time(making))
 
@@ -262,6 +271,11 @@ class MetaRouter:
             self._routes.place(topic.settings.placement)
         else:
             self._routes.set_home(topic.name, home_of(topic.settings))
+            self._routes.limit_bodies(topic.name, body_limit_of(topic.settings))
+
+    def _gone(self, topic: Topic) -> None:
+        self._routes.set_home(topic.name, None)
+        self._routes.limit_bodies(topic.name, None)
 
     async def _set_topic(self, wanted: TopicSet) -> Record:
         if wanted.name.startswith("%"):

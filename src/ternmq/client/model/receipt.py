@@ -12,7 +12,7 @@ from typing import NamedTuple, overload
 
 from ternmq.batch.encoder import Due
 from ternmq.client.model.times import time_from_ms
-from ternmq.core.errors import SendUnknown, TernError
+from ternmq.core.errors import BadRequest, SendUnknown, TernError
 from ternmq.core.ids import ProducerId, explicit_id_text, id_to_text
 from ternmq.wire.messages.publish import (
     PUBLISHED_DUPLICATE,
@@ -198,10 +198,12 @@ class BatchReceipt:
     Row i of the receipt is message i of the call. Asking for a row that failed raises its error.
     """
 
-    __slots__ = ("_count", "_stored", "failures")
+    __slots__ = ("_count", "_stored", "failures", "waited")
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, waited: bool = True) -> None:
         self._count = count
+        self.waited = waited
+        """The call waited until they were stored; else nobody knows where they are."""
         self._stored: list[tuple[int, Published, int, int]] = []
         self.failures: list[tuple[range, TernError]] = []
         """Rows that are not (or not certainly) stored, with the reason; empty when all is well."""
@@ -242,6 +244,11 @@ class BatchReceipt:
             row += self._count
         if not 0 <= row < self._count:
             raise IndexError(f"row {row} of {self._count}")
+        if not self.waited:
+            raise BadRequest(
+                "these messages were sent without waiting (wait_for_store=False), so there is no "
+                "receipt of one: what fails is told to on_error"
+            )
         at = bisect_right(self._stored, row, key=lambda part: part[0]) - 1
         if at >= 0:
             first, published, base, count = self._stored[at]
@@ -257,4 +264,5 @@ class BatchReceipt:
 
     def __repr__(self) -> str:
         failed = sum(len(rows) for rows, _ in self.failures)
-        return f"BatchReceipt(messages={self._count}, failed={failed})"
+        waited = "" if self.waited else ", waited=False"
+        return f"BatchReceipt(messages={self._count}, failed={failed}{waited})"

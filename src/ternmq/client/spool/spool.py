@@ -123,13 +123,15 @@ class Spool:
         self._news.set()
         return waiting
 
-    async def put_patiently(self, topic: str, message: Outgoing, timeout: float) -> SpooledMessage:
+    async def put_patiently(
+        self, topic: str, message: Outgoing, timeout: float, *, waits: bool
+    ) -> SpooledMessage:
         """The same; a full spool is waited for, at most so many seconds."""
         give_up = asyncio.get_running_loop().time() + timeout
         while True:
             self._progress.clear()
             try:
-                return self.put(topic, message, waits=True)
+                return self.put(topic, message, waits=waits)
             except BufferFull:
                 try:
                     async with asyncio.timeout_at(give_up):

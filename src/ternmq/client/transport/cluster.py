@@ -126,6 +126,10 @@ class Cluster:
         """Where a topic lives, if that is not on every group."""
         return self._cache.routes.homes.get(topic) if self._cache.routes is not None else None
 
+    def body_sizes(self) -> dict[str, int]:
+        """What topics take at most, those that take less than any."""
+        return self._cache.routes.body_sizes if self._cache.routes is not None else {}
+
     def weights(self) -> dict[str, int]:
         """How much groups get of what is shared out by weight; those not named the same."""
         placement = self.placement()
