@@ -51,6 +51,9 @@ class ConnectOptions(TypedDict, total=False):
     on_error: OnError | None
     choose: Choosing
     allow_duplicates: bool
+    avoid_failing: bool
+    tries_max: int | None
+    tries_max_nowait: int | None
     delivery_timeout: Duration
     request_timeout: Duration
     resend_times: int
@@ -87,6 +90,12 @@ class ClientConfig:
     """Which broker group gets the next batch; what has an order key goes where its slot lies."""
     allow_duplicates: bool = False
     """No answer: also send to another group, though the first may have stored it."""
+    avoid_failing: bool = True
+    """A server that failed gets nothing for a growing time, while there are others."""
+    tries_max: int | None = None
+    """How often a message is tried at most, on whatever servers; None: until its time is over."""
+    tries_max_nowait: int | None = None
+    """The same for one-way messages."""
     delivery_timeout: float = 60.0
     """Seconds from `send` until it gives up."""
     request_timeout: float = 5.0
@@ -116,7 +125,7 @@ class ClientConfig:
         _one_of("on_full", self.on_full, ("wait", "raise"))
         _one_of("compression", self.compression, tuple(_ENCODINGS))
         _one_of("choose", self.choose, get_args(Choosing))
-        for name in ("allow_duplicates", "lazy"):
+        for name in ("allow_duplicates", "avoid_failing", "lazy"):
             if not isinstance(getattr(self, name), bool):
                 raise BadConfig(f"{name} is {shown(getattr(self, name))}; it is True or False")
         if self.on_error is not None and not callable(self.on_error):
@@ -129,6 +138,9 @@ class ClientConfig:
         for name, (low, high) in DURATIONS.items():  # A timedelta becomes seconds.
             seconds = seconds_of(name, getattr(self, name), low, high, BadConfig)
             object.__setattr__(self, name, seconds)
+        for name in ("tries_max", "tries_max_nowait"):
+            if getattr(self, name) is not None:
+                _within(name, getattr(self, name), 1, 1000)
         _within("resend_times", self.resend_times, 0, 1000)
         _within("batch_rows_max", self.batch_rows_max, 1, ROWS_MAX)
         _within("batch_size_max", self.batch_size_max, 1, 3 * MIB)

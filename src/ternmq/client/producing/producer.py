@@ -301,11 +301,15 @@ class Producer:
         config = self.config
         if open_batch.awaited:
             return SendWindow(
-                open_batch.opened_at + config.delivery_timeout, config.request_timeout
+                open_batch.opened_at + config.delivery_timeout,
+                config.request_timeout,
+                config.tries_max,
             )
         tried_s = config.resend_after * (config.resend_times + 1)
         return SendWindow(
-            min(open_batch.opened_at + tried_s, self._closing_until), config.resend_after
+            min(open_batch.opened_at + tried_s, self._closing_until),
+            config.resend_after,
+            config.tries_max_nowait,
         )
 
     def senders(self, delayed: bool) -> Senders:
