@@ -367,6 +367,7 @@ class BrokerParts:
                 consumers=self.consumers,
                 pull_handler=self.pull_handler,
                 ack_handler=self.ack_handler,
+                sql_filters=self._config.sql_filters,
             ),
             read_handler=self.read_handler,
             slots=self.slots,
