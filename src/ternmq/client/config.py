@@ -64,6 +64,7 @@ class ConnectOptions(TypedDict, total=False):
     inflight_max: int
     spool: str | Path | None
     spool_size_max: int
+    unsent: str | Path | None
     wait: Duration
     lazy: bool
 
@@ -114,6 +115,8 @@ class ClientConfig:
     """A directory in which messages are kept from `send` until a broker has them."""
     spool_size_max: int = 1024 * MIB
     """Bytes in the spool that no broker has taken yet."""
+    unsent: str | Path | None = None
+    """A file for one-way messages that no broker stored, for people: `tern unsent`."""
     wait: float = 0.0
     """Seconds that connecting waits for a meta server while none answers."""
     lazy: bool = False
@@ -146,6 +149,11 @@ class ClientConfig:
         _within("batch_size_max", self.batch_size_max, 1, 3 * MIB)
         _within("inflight_max", self.inflight_max, 1, 256)
         _within("spool_size_max", self.spool_size_max, 64 * KIB, 1024 * 1024 * MIB)
+        if self.unsent is not None:
+            if not isinstance(self.unsent, str | Path) or not Path(self.unsent).parent.is_dir():
+                raise BadConfig(f"unsent is {self.unsent!r}; it is the path of a file to be")
+            if self.spool is not None:
+                raise BadConfig("unsent= does not go with spool=: a spool keeps what is not stored")
         if self.spool is not None and not (isinstance(self.spool, str | Path) and str(self.spool)):
             raise BadConfig(f"spool is {self.spool!r}; it is the path of a directory")
 

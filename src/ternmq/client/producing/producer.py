@@ -11,7 +11,7 @@ not yet answered is bounded (`SendBuffer`). One event loop, no task per message.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -52,6 +52,9 @@ from ternmq.core.log import get_logger
 PARTIAL_MAX = 2  # Batches of a topic under way beyond which rows rather pile up.
 TOPICS_KEPT_MAX = 4096
 
+KeepUnsent = Callable[[str, str, Row, TernError], None]
+"""Takes id, topic, message and why, of a one-way message that is not stored."""
+
 log = get_logger()
 
 
@@ -76,8 +79,15 @@ class Stats:
 class Producer:
     """Everything one client sends."""
 
-    def __init__(self, cluster: Cluster, config: ClientConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ClientConfig,
+        clock: Clock,
+        keep_unsent: KeepUnsent | None = None,
+    ) -> None:
         self.config = config
+        self._keep_unsent = keep_unsent
         self.buffer = SendBuffer(
             messages_max=config.buffer_messages_max, size_max=config.buffer_size_max
         )
@@ -358,24 +368,18 @@ class Producer:
         """Give every caller that waits for a row of this batch its receipt or error."""
         open_batch = batch.open_batch
         try:
-            self._tell(open_batch, batch.published, error)
+            open_batch.answer(batch.published, error, partial(self._unheard, batch))
         finally:
             self.count(len(open_batch.rows), error)
             self.give_room(len(open_batch.rows), open_batch.size)
 
-    def _tell(self, open_batch: OpenBatch, published: Published, error: TernError | None) -> None:
-        if error is None:
-            for row, waiter in enumerate(open_batch.waiters):
-                if waiter is not None and not waiter.done():
-                    waiter.set_result(Receipt(published, row))
-        else:
-            for row, waiter in enumerate(open_batch.waiters):
-                if waiter is None:
-                    self.report(published.topic, published.error_of(error, row))
-                elif not waiter.done():
-                    waiter.set_exception(published.error_of(error, row))
-        if open_batch.shares:
-            open_batch.answer_lists(published, error)
+    def _unheard(self, batch: ProducerBatch, row: int, error: TernError) -> None:
+        """A one-way message is not stored: nobody else knows."""
+        topic = batch.published.topic
+        if self._keep_unsent is not None:
+            id = Receipt(batch.published, row).id
+            self._keep_unsent(id, topic, batch.open_batch.rows[row], error)
+        self.report(topic, error)
 
     def count(self, rows: int, error: TernError | None) -> None:
         if error is None:
