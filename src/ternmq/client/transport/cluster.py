@@ -201,7 +201,12 @@ class Cluster:
         if link is None:
 
             async def find() -> str:
-                master = await self._address(group, "realtime")
+                try:
+                    master = await self._address(group, "realtime")
+                except Unavailable:  # Nobody leads: a replica has what was safe then.
+                    if not self.has_replica(group):
+                        raise
+                    master = ""
                 return next(iter(self._replicas(group)), master)
 
             link = self._readers[group] = Link(find, self._greeting, timeout=self.timeout)
@@ -250,6 +255,10 @@ class Cluster:
         for link in [*self._servers.values(), *self._readers.values()]:
             link.abandon()
         self._cache.abandon()
+
+    def has_replica(self, group: str) -> bool:
+        """Is a replica of it there?"""
+        return bool(self._replicas(group))
 
     def _replicas(self, group: str) -> list[str]:
         wanted = (group, "replica", "realtime")
