@@ -28,6 +28,7 @@ DURATIONS = {
     "delivery_timeout": (0.01, 24 * 3600.0),
     "request_timeout": (0.01, 600.0),
     "resend_after": (0.01, 3600.0),
+    "refresh_interval": (0.1, 30.0),
     "wait": (0.0, 24 * 3600.0),
 }
 """The limits of what may be given in seconds or as a timedelta."""
@@ -65,6 +66,7 @@ class ConnectOptions(TypedDict, total=False):
     spool: str | Path | None
     spool_size_max: int
     unsent: str | Path | None
+    refresh_interval: Duration
     wait: Duration
     lazy: bool
 
@@ -117,6 +119,9 @@ class ClientConfig:
     """Bytes in the spool that no broker has taken yet."""
     unsent: str | Path | None = None
     """A file for one-way messages that no broker stored, for people: `tern unsent`."""
+    refresh_interval: float = 10.0
+    """Seconds after which the routes are fetched whole, though no meta server said that they
+    changed."""
     wait: float = 0.0
     """Seconds that connecting waits for a meta server while none answers."""
     lazy: bool = False

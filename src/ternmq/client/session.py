@@ -35,7 +35,12 @@ class ClientSession:
 
     def __init__(self, url: str, config: ClientConfig, clock: Clock) -> None:
         self.life = life.number
-        self.cluster = Cluster(url, app=config.app, timeout=config.request_timeout)
+        self.cluster = Cluster(
+            url,
+            app=config.app,
+            timeout=config.request_timeout,
+            refresh_s=config.refresh_interval,
+        )
         self.producer: Producer | None = None
         self.spooling: SpoolingProducer | None = None
         """The producer, if there is a spool."""

@@ -36,7 +36,7 @@ from ternmq.discovery.hidden_topics import refused_topic
 from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
 from ternmq.meta.batching import Batching
-from ternmq.meta.config import DEAD_AFTER_MS, TOPICS_MAX
+from ternmq.meta.config import DEAD_AFTER_MS, REFRESH_MS, TOPICS_MAX
 from ternmq.meta.place import place
 from ternmq.meta.registries.registry import Change, GroupRow, NewGroup, News, NewTopic, Registry
 from ternmq.meta.registries.registry_worker import RegistryWorker
@@ -68,13 +68,14 @@ class MetaDirectory(TopicTable, StandingTable):
         worker: RegistryWorker,
         dead_after_ms: int = DEAD_AFTER_MS,
         topics_max: int = TOPICS_MAX,
+        refresh_ms: int = REFRESH_MS,
     ) -> None:
         super().__init__()
         self._topics_max = topics_max
         self._registry = registry
         self._clock = clock
         self._worker = worker
-        self.news = RegistryNews(registry, worker, self._learn, clock)
+        self.news = RegistryNews(registry, worker, self._learn, clock, refresh_ms)
         self.liveness = Liveness(clock, dead_after_ms=dead_after_ms)
         self._leadership = Leadership(registry, self.liveness)
         self._servers: list[Route] = []
@@ -102,6 +103,10 @@ class MetaDirectory(TopicTable, StandingTable):
         self._add_topics(await self._worker.run(self._registry.topics))
         self._set_servers(await self._worker.run(self._registry.servers))
         self.learn_standings(await self._worker.run(self._registry.standings))
+
+    async def show_clients(self, clients: Mapping[str, bytes]) -> None:
+        """In the registry, for people, if it shows such things; raises `Unavailable`."""
+        await self._worker.run(lambda: self._registry.show_clients(clients))
 
     # Topics.
 
@@ -305,6 +310,7 @@ async def serving_directory(
     clock: Clock,
     dead_after_ms: int = DEAD_AFTER_MS,
     topics_max: int = TOPICS_MAX,
+    refresh_ms: int = REFRESH_MS,
 ) -> AsyncIterator[MetaDirectory]:
     """Open the registry and keep the directory while the block runs."""
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry")
@@ -318,6 +324,7 @@ async def serving_directory(
             worker=worker,
             dead_after_ms=dead_after_ms,
             topics_max=topics_max,
+            refresh_ms=refresh_ms,
         )
         try:
             await directory.load()

@@ -22,6 +22,7 @@ from ternmq.core.ids import check_name
 from ternmq.core.units import KIB
 from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.meta.config import HEARTBEAT_MS
+from ternmq.meta.connected_clients import ConnectedClients
 from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.policies import (
     app_limit,
@@ -101,8 +102,15 @@ class MetaRouter:
     """Implements `rpc.server.Handler`."""
 
     def __init__(
-        self, directory: MetaDirectory, routes: RouteTable, *, identity: MetaIdentity, clock: Clock
+        self,
+        directory: MetaDirectory,
+        routes: RouteTable,
+        *,
+        identity: MetaIdentity,
+        clock: Clock,
+        clients: ConnectedClients | None = None,
     ) -> None:
+        self._clients = clients
         self._directory = directory
         self._routes = routes
         self._identity = identity
@@ -123,6 +131,8 @@ class MetaRouter:
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
         if peer.node is None:
             check_name("application", hello.app)
+            if self._clients is not None:
+                self._clients.came(id(peer), hello)
         self._connections += 1
         return Welcome(
             protocol=PROTOCOL_VERSION,
@@ -134,6 +144,8 @@ class MetaRouter:
 
     def lost(self, peer: Peer) -> None:
         self._connections -= 1
+        if self._clients is not None:
+            self._clients.left(id(peer))
 
     def _commands(self, names: ServerCommands, standings: StandingCommands) -> dict[int, Handle]:
         later, servers_only = self._answers, self._answers_servers

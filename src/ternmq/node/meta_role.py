@@ -11,6 +11,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig
 from ternmq.core.lifecycle import background
 from ternmq.core.process import VERSION
+from ternmq.meta.connected_clients import ConnectedClients
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.prometheus import registry_figures
 from ternmq.meta.registries import url
@@ -59,6 +60,7 @@ async def serving_meta_role(
             clock=clock,
             dead_after_ms=config.meta.server_dead_after_ms,
             topics_max=config.meta.topics_max,
+            refresh_ms=config.meta.registry_refresh_ms,
         ) as directory,
         _seen_standings(directory, config, real=open_registry is None),
     ):
@@ -73,15 +75,20 @@ async def serving_meta_role(
             server_heartbeat_ms=config.meta.server_heartbeat_ms,
             insecure=config.exposed,
         )
-        handler = MetaRouter(directory, routes, identity=identity, clock=clock)
-        async with serving_meta(
-            config.host,
-            config.meta_port,
-            handler,
-            limits=config.meta.listener.limits,
-            clock=clock,
-            secret=secret,
-        ) as listener:
+        clients = ConnectedClients(directory.show_clients)
+        shown = clients if config.meta.registry_clients else None
+        handler = MetaRouter(directory, routes, identity=identity, clock=clock, clients=shown)
+        async with (
+            background(**{"clients": clients.run} if shown else {}),
+            serving_meta(
+                config.host,
+                config.meta_port,
+                handler,
+                limits=config.meta.listener.limits,
+                clock=clock,
+                secret=secret,
+            ) as listener,
+        ):
             yield Meta(directory=directory, routes=routes, handler=handler, listener=listener)
 
 

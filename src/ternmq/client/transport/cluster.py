@@ -18,7 +18,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.process import VERSION
 from ternmq.core.slots import slot_of
 from ternmq.discovery.cluster_access import ClusterAccess
-from ternmq.discovery.routes import RouteCache
+from ternmq.discovery.routes import WATCH_MS, RouteCache
 from ternmq.discovery.url import parse_url
 from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting
@@ -71,7 +71,13 @@ class Cluster:
     """Meta and brokers, each with its one connection."""
 
     def __init__(
-        self, url: str, *, app: str, timeout: float, credential: NodeCredential | None = None
+        self,
+        url: str,
+        *,
+        app: str,
+        timeout: float,
+        credential: NodeCredential | None = None,
+        refresh_s: float = WATCH_MS / 1000,
     ) -> None:
         """With a `credential` it is a server of the cluster that asks."""
         self.url = url
@@ -87,7 +93,9 @@ class Cluster:
         self._greeting: Greeting = (
             self.hello if credential is None else NodeGreeting(self.hello, credential)
         )
-        self._cache = RouteCache(parse_url(url), self._greeting, timeout=timeout)
+        self._cache = RouteCache(
+            parse_url(url), self._greeting, timeout=timeout, refresh_s=refresh_s
+        )
         self._servers: dict[tuple[Kind, str], Link] = {}
         self._readers: dict[str, Link] = {}
         self._stale = False
