@@ -247,8 +247,11 @@ class Producer:
             if accumulator.under_way >= (PARTIAL_MAX if last else self.config.inflight_max):
                 self._deadlines.watch(accumulator)
                 return
-            if (open_batch := self._deadlines.next(accumulator)) is not None:
+            open_batch = open_batches.popleft()
+            if self._deadline(open_batch) > self.loop.time():
                 self._dispatch(accumulator, open_batch)
+            else:
+                self._give_up(accumulator, open_batch)
 
     def send_waiting(self, topic: str, delay_line: DelayLine | None) -> None:
         """Send what waits now, so that what comes next is stored behind it."""
