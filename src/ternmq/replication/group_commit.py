@@ -322,7 +322,7 @@ class GroupCommit:
         return now
 
     def _needs(self) -> list[Need]:
-        return [self._need(leg) for leg in self._legs]
+        return [*map(self._need, self._legs)]
 
     def _need(self, leg: _Leg) -> Need:
         """What may be written of it now."""
@@ -379,12 +379,14 @@ class GroupCommit:
 
     def finish(self, now: _CommitRound) -> None:
         """A round was written, or parts of it were not."""
-        failed = next((part.error for part in now.parts if part.error is not None), None)
+        failed, proved = None, False
+        for part in now.parts:
+            failed = failed or part.error
+            proved = proved or part.leg is self._legs[0]
         if failed is not None:
             self._failed(failed, offered=now.offered)
         elif now.careful:
             self._offer_kept(now)
-        proved = any(part.leg is self._legs[0] for part in now.parts)
         self._careful = careful_after(self._careful, failed=failed is not None, proved=proved)
         for part in now.parts:
             if part.error is None and part.done is not None:
