@@ -15,22 +15,20 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ternmq.core.clock import Clock
-from ternmq.core.errors import Corrupt, NotMaster, TernError
+from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.log import get_logger
 from ternmq.delay.config import DelayConfig
 from ternmq.delay.operations.status import DelayReplicaStatus
+from ternmq.delay.router import follower_commands
 from ternmq.delay.store.hour_owners import FollowingStore
 from ternmq.metrics.samples import Samples
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.role_switch import refer_to_master
+from ternmq.replication.member.role_switch import FollowerRouter
 from ternmq.replication.member.server_kind import FollowProgress, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.prometheus import server_figures
-from ternmq.wire.frame import Frame
 from ternmq.wire.messages.stats import Status
-from ternmq.wire.numbers import Command
-from ternmq.wire.record import pack
 
 log = get_logger()
 
@@ -62,15 +60,10 @@ class DelayFollower:
             checkpoint_interval_s=config.checkpoint_interval_ms / 1000,
         )
         self._status = DelayReplicaStatus(site, following.store)
-
-    def route(self, peer: Peer, frame: Frame) -> None:
-        if frame.command == Command.STATUS:
-            peer.answer(frame.command, frame.correlation, pack(self.status()))
-            return
-        error = NotMaster(
-            f"this server is a replica of delay server {self._site.group!r}; ask for routes again"
-        )
-        refer_to_master(peer, frame, error)
+        self.route = FollowerRouter(
+            follower_commands(self.status),
+            f"this server is a replica of delay server {site.group!r}; ask for routes again",
+        ).route
 
     def lost(self, peer: Peer) -> None:
         """Nothing is kept for a peer."""
