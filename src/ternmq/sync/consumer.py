@@ -30,7 +30,7 @@ class Consumer(ConsumerCalls):
         self._delivery: Delivery | None = None
         self._row = self._row_end = self._look_at = 0
         self._pace = Pace(ordered=consumer.ordered)
-        consumer.on_withdraw.append(self._withdrawn)
+        consumer.watch(self._withdrawn)
 
     def start(self) -> "Consumer":
         """Join the group at every broker group; raises what keeps it out."""
