@@ -119,10 +119,13 @@ async def nothing_waits(mq: ternmq.Client) -> bool:
 
 
 async def both_take_messages(mq: ternmq.Client, second: str) -> None:
-    async with asyncio.timeout(40), ternmq.connect(second) as other:
-        while not await other.admin.topics():
+    async with ternmq.connect(second) as other:
+
+        async def reached() -> bool:
             await mq.send("both", b"", delay=0)
-            await asyncio.sleep(0.05)
+            return bool(await other.admin.topics())
+
+        await until(reached, "a message at the second", seconds=40, every=0.05)
         await until(lambda: nothing_waits(mq), seconds=40)
 
 
