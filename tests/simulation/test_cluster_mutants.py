@@ -51,7 +51,7 @@ def lets_anybody_lead(patch: Patch) -> None:
         checked(*args, **options | {"accept_loss": True})
 
     async def ask(replica: FollowerRole) -> Standing | None:
-        site = replica._site
+        site = replica._context
         try:
             return await site.directory.lead(site.group, site.me)
         except TernError:

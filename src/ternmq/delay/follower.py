@@ -46,23 +46,23 @@ class DelayFollower:
 
     def __init__(
         self,
-        site: MemberContext,
+        context: MemberContext,
         following: FollowingStore,
         config: DelayConfig,
         progress: FollowProgress,
     ) -> None:
-        self._site = site
+        self._context = context
         self._progress = progress
         self._store = following.store
         self._standby = Standby(
             following,
-            clock=site.clock,
+            clock=context.clock,
             checkpoint_interval_s=config.checkpoint_interval_ms / 1000,
         )
-        self._status = DelayReplicaStatus(site, following.store)
+        self._status = DelayReplicaStatus(context, following.store)
         self.route = FollowerRouter(
             follower_commands(self.status),
-            f"this server is a replica of delay server {site.group!r}; ask for routes again",
+            f"this server is a replica of delay server {context.group!r}; ask for routes again",
         ).route
 
     def lost(self, peer: Peer) -> None:
@@ -89,7 +89,7 @@ class DelayFollower:
         return self._status.status(self._progress.trouble, self._progress.lag())
 
     async def scrape(self, out: Samples) -> None:
-        server_figures(out, self.status(), self._site.listener)
+        server_figures(out, self.status(), self._context.listener)
 
     async def close(self) -> None:
         await self._standby.close()

@@ -11,10 +11,10 @@ from ternmq.wire.messages.topics import Topic
 class MemberEvents:
     """Nobody acts on anything."""
 
-    def heard(self, standing: Standing) -> None:
+    def on_standing(self, standing: Standing) -> None:
         """The broker group stands so; at once for a later epoch, else once it is on disk."""
 
-    def hurt(self, reason: str) -> bool:
+    def on_damage(self, reason: str) -> bool:
         """Stored bytes are damaged; False: nobody could take over at present."""
         return True
 
