@@ -91,7 +91,7 @@ def answers_before_it_is_on_disk(patch: Patch) -> None:
 
     def take(intake: ReplicaWriter, payload: bytearray, expected: int) -> None:
         taken(intake, payload, expected)
-        for number, end in intake.told.items():
+        for number, end in intake.master_ends.items():
             intake._answer(number, end)
 
     patch.setattr(ReplicaWriter, "take", take)

@@ -68,7 +68,7 @@ class DelayFollower:
     def lost(self, peer: Peer) -> None:
         """Nothing is kept for a peer."""
 
-    def on_safe(self, number: int, told: Any) -> None:
+    def on_safe(self, number: int, advanced: Any) -> None:
         self._standby.wake()
 
     @property

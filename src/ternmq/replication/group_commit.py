@@ -180,7 +180,7 @@ class _Leg:
         self.end = 0
         self.late = False
         """Something is written that is not synced."""
-        self.taken = self.told = 0
+        self.taken = self.answered = 0
 
 
 @dataclass(slots=True)
@@ -261,8 +261,8 @@ class GroupCommit:
         return self._gate_refusal(target)
 
     def _gate_refusal(self, target: CommitTarget[Any, Any]) -> TernError | None:
-        said = self._gate.refusal
-        return said if said is not None and target.heeds(said) else None
+        refusal = self._gate.refusal
+        return refusal if refusal is not None and target.heeds(refusal) else None
 
     def kick(self) -> None:
         """Something has gathered: begin a round at the end of this turn of the loop."""
@@ -284,7 +284,7 @@ class GroupCommit:
     async def flush(self) -> None:
         """Until whatever has come so far was told."""
         upto = [(leg, leg.taken + bool(leg.target.need)) for leg in self._legs]
-        while any(leg.told < count for leg, count in upto):  # noqa: ASYNC110 - a few ms, at the end
+        while any(leg.answered < count for leg, count in upto):  # noqa: ASYNC110 - a few ms, at the end
             await asyncio.sleep(IDLE_S)
 
     async def close(self) -> None:
@@ -474,7 +474,7 @@ class GroupCommit:
 
     def _tell(self, part: _Part, error: TernError | None) -> None:
         """Whoever is told must not be able to stop the rounds: a bug there costs only itself."""
-        part.leg.told += 1
+        part.leg.answered += 1
         try:
             part.leg.target.finish(part.load, part.staged, error)
         except Exception:

@@ -107,8 +107,8 @@ class FollowerService(Protocol):
     def failed(self) -> TernError | None:
         """Why this member can not lead any more before a restart, though its logs are whole."""
 
-    def on_safe(self, number: int, told: Any) -> None:
-        """More of a log counts, as the master says; `told` is what `advance` returned."""
+    def on_safe(self, number: int, advanced: Any) -> None:
+        """More of a log counts, as the master says; `advanced` is what `advance` returned."""
 
     def loops(self, intake: ReplicaWriter) -> Loops:
         """What runs while it follows; files are changed by `ReplicaWriter.alone` only."""

@@ -62,7 +62,7 @@ class FollowerRole:
     def lag(self) -> int:
         if not self._follower.following:
             return -1
-        return max(0, self._intake.told[MESSAGES] - self._logs[MESSAGES].end)
+        return max(0, self._intake.master_ends[MESSAGES] - self._logs[MESSAGES].end)
 
     async def run(self) -> Standing | None:
         """Returns the standing by which this member leads; None when the server stops."""
