@@ -20,7 +20,7 @@ from ternmq.sync.loop_thread import run
 
 
 class Consumer(ConsumerCalls):
-    """One member of a group, blocking. Use it in `with`, or `start` and `close` it."""
+    """One consumer of a group, blocking. Use it in `with`, or `start` and `close` it."""
 
     def __init__(self, consumer: AsyncConsumer) -> None:
         super().__init__(consumer)

@@ -32,7 +32,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Supervised:
-    """One process of the plan, through all its lives."""
+    """One process of the plan, across restarts."""
 
     def __init__(self, planned: Planned, log: Path, report: Report) -> None:
         self.planned = planned

@@ -35,7 +35,7 @@ NOT_STARTED = "this consumer is not started: use it in 'async with' ('with' in t
 
 
 class Consumer:
-    """One member of a group. Use it in `async with`, or `start` and `close` it."""
+    """One consumer of a group. Use it in `async with`, or `start` and `close` it."""
 
     def __init__(
         self, cluster: Cluster, plan: SubscriptionPlan, now: Callable[[], float] = elapsed

@@ -22,7 +22,7 @@ Line = TypeVar("Line", bound=Accumulator)
 
 
 class Deadlines(Generic[Line]):
-    """The lines in which something waits."""
+    """Lines with waiting batches, swept for those whose time is over."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ BEHIND_MAX = 64 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownMember:
-    """What the registry said last."""
+    """The group's standing as the registry had it last."""
 
     version: int
     in_sync: frozenset[str]
@@ -80,7 +80,7 @@ class Rules:
 
 
 class InSync:
-    """The set of one leadership."""
+    """The in-sync set during one leadership."""
 
     def __init__(self, me: str, known: KnownMember, rules: Rules, *, now: float) -> None:
         self._me = me

@@ -85,7 +85,7 @@ class LeaderService(Protocol):
 
 
 class FollowProgress(Protocol):
-    """How a replica follows, for what it says about itself."""
+    """How far a replica is behind and what keeps it, for its status."""
 
     trouble: str
     """Why it does not follow at present; empty while it does."""
