@@ -247,11 +247,9 @@ class Producer:
             if accumulator.under_way >= (PARTIAL_MAX if last else self.config.inflight_max):
                 self._deadlines.watch(accumulator)
                 return
-            open_batch = open_batches.popleft()
-            if self._deadline(open_batch) > self.loop.time():
-                self._dispatch(accumulator, open_batch)
-            else:
-                self._give_up(accumulator, open_batch)
+            in_time = self._deadline(open_batches[0]) > self.loop.time()
+            handle = self._dispatch if in_time else self._give_up
+            handle(accumulator, open_batches.popleft())
 
     def send_waiting(self, topic: str, delay_line: DelayLine | None) -> None:
         """Send what waits now, so that what comes next is stored behind it."""
