@@ -30,11 +30,11 @@ class Applied(NamedTuple):
     late: int
     moving: list[DeadRows]
     late_rows: list[tuple[int, int, int]]
-    """Which were late, of ordered groups: lease, first, end."""
+    """Which were late and do not count, as far as somebody has to know: lease, first, end."""
 
 
 class _LargeAck:
-    """A request in line."""
+    """One large ACK that waits for its turn."""
 
     __slots__ = ("applied", "consumer", "done", "finished")
 
@@ -48,7 +48,7 @@ class _LargeAck:
 
 
 class LargeAcks:
-    """The line of them."""
+    """Large ACK requests, settled in slices and in turn."""
 
     def __init__(self, apply: Callable[[ConsumerSession, Sequence[Done]], Applied]) -> None:
         self._apply = apply

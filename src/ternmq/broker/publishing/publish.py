@@ -131,7 +131,7 @@ class Publisher:
         # repeat means that it is certainly not there.
         if self._repeats(peer, frame.correlation, incoming, topic):
             return
-        if from_delay_server(peer):
+        if peer.node is not None and from_delay_server(peer):
             _check_number(frame.payload, topic.name, topic.id)
         self._refuse_drained(peer, frame.payload)
         if incoming.ordered and not self._slots.assigned:
@@ -232,7 +232,7 @@ class Publisher:
 
     def to_append(self, peer: Peer, batch: Payload, incoming: Incoming, topic_id: int) -> Append:
         """The batch with what is known of it."""
-        return append_of(peer, batch, incoming, topic_id, self._now_ms())
+        return append_of(batch, incoming, topic_id, self._now_ms(), peer.endpoints)
 
     def _store(
         self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic, topic_id: int

@@ -17,7 +17,7 @@ from ternmq.client.consuming.pace import Pace
 from ternmq.client.consuming.subscription_plan import SubscriptionPlan
 from ternmq.client.consuming.subscriptions import Subscriptions
 from ternmq.client.model.arguments import check_value
-from ternmq.client.model.delivery import BACK, Delivery, reject_outcome
+from ternmq.client.model.delivery import BACK, Delivery, Outcome, reject_outcome
 from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.transport.cluster import Cluster
@@ -35,7 +35,7 @@ NOT_STARTED = "this consumer is not started: use it in 'async with' ('with' in t
 
 
 class Consumer:
-    """One member of a group. Use it in `async with`, or `start` and `close` it."""
+    """One consumer of a group. Use it in `async with`, or `start` and `close` it."""
 
     def __init__(
         self, cluster: Cluster, plan: SubscriptionPlan, now: Callable[[], float] = elapsed
@@ -49,8 +49,7 @@ class Consumer:
         self._ready: deque[Delivery] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._error: TernError | None = None
-        self.on_withdraw: list[Callable[[Delivery], None]] = []
-        """Called when rows are lost that a batch may hold and nobody has seen (`ternmq.sync`)."""
+        self._watchers: list[Callable[[Delivery], None]] = []
         self._state = "new"
         self._resting = False
         # What is being shown: rows `_row` up to `_row_end` of `_delivery`, then `_ranges`.
@@ -119,12 +118,7 @@ class Consumer:
                     delivery.source.settle(delivery, (first, end), BACK)
         ready = [each for each in self._ready if each.source is source]
         self._ready = deque(each for each in self._ready if each.source is not source)
-        self._give_back(ready)
-
-    def _give_back(self, deliveries: list[Delivery]) -> None:
-        for delivery in deliveries:
-            for first, end in delivery.ranges:
-                delivery.source.settle(delivery, (first, end), BACK)
+        _give_back(_parts_of(ready))
 
     async def __aenter__(self) -> "Consumer":
         return await self.start()
@@ -299,8 +293,7 @@ class Consumer:
         except Corrupt as error:
             delivery, ranges, self._ranges = self._delivery, self._ranges, []
             outcome = reject_outcome(f"its body cannot be read: {error.message}")
-            for each in ranges:
-                delivery.source.settle(delivery, each, outcome)
+            _give_back([(delivery, first, end) for first, end in ranges], outcome)
             log.error(
                 "messages with bodies that cannot be read are dead letters now",
                 group=self._plan.group,
@@ -326,7 +319,7 @@ class Consumer:
 
     def arrived(self, deliveries: list[Delivery]) -> None:
         if self._resting:
-            self._give_back(deliveries)
+            _give_back(_parts_of(deliveries))
             return
         self._ready.extend(deliveries)
         self._wake_all()
@@ -336,10 +329,15 @@ class Consumer:
             return [*self._ranges, (self._row, self._row_end)]
         return delivery.ranges if delivery in self._ready else []
 
+    def watch(self, withdrawn: Callable[[Delivery], None]) -> None:
+        """Call this when rows are lost that a batch may hold and that were not shown
+        (`ternmq.sync`)."""
+        self._watchers.append(withdrawn)
+
     def withdraw(self, delivery: Delivery) -> None:
         """The lease is lost: rows that were not shown are not shown any more."""
-        for called in self.on_withdraw:
-            called(delivery)
+        for withdrawn in self._watchers:
+            withdrawn(delivery)
         unshown = self.unshown(delivery)
         if delivery in self._ready:
             self._ready.remove(delivery)
@@ -386,9 +384,13 @@ class _Batches:
         return batch
 
 
-def _give_back(parts: list[tuple[Delivery, int, int]]) -> None:
+def _parts_of(deliveries: list[Delivery]) -> list[tuple[Delivery, int, int]]:
+    return [(delivery, first, end) for delivery in deliveries for first, end in delivery.ranges]
+
+
+def _give_back(parts: list[tuple[Delivery, int, int]], outcome: Outcome = BACK) -> None:
     for delivery, first, end in parts:
-        delivery.source.settle(delivery, (first, end), BACK)
+        delivery.source.settle(delivery, (first, end), outcome)
 
 
 def _check_rows_max(rows_max: object) -> None:

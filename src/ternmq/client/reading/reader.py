@@ -63,8 +63,16 @@ class Reader:
     """Messages in order: iterate over it, or over `.batches()`."""
 
     def __init__(
-        self, cluster: Cluster, topic: str, options: ReadOptions, config: ClientConfig
+        self,
+        cluster: Cluster,
+        topic: str,
+        options: ReadOptions,
+        config: ClientConfig,
+        *,
+        late_start: Start | None = None,
     ) -> None:
+        """`late_start`: where to begin on a broker group that comes later; None: where it would
+        have begun."""
         check_typed_options("read", options, ReadOptions, but=("codec", "end", "from_"))
         self._cluster = cluster
         check_value("topic", topic, str)
@@ -86,8 +94,7 @@ class Reader:
         # Who follows goes on without those that are away: they are tried again and again.
         missing = {} if self._follow else options.get("missing")
         self._fan_out = FanOut(cluster, missing, replicas=self._from_replica)
-        self.late_start: Start | None = None
-        """Where to begin on a broker group that comes later; None: where it would have begun."""
+        self._late_start = late_start
         self._codec = find_codec(options.get("codec") or config.codec)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
@@ -168,7 +175,7 @@ class Reader:
 
     async def _add_new(self, merged: MergeByTime, begun_ms: int) -> None:
         """Broker groups that came since, or were away."""
-        start = self.late_start or self._late(begun_ms)
+        start = self._late_start or self._late(begun_ms)
         for group in [group for group in self._there() if group not in merged]:
             try:
                 sought = (await self._seek(start, [group])).get(group)
