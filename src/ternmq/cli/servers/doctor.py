@@ -61,13 +61,17 @@ async def _reach(url: str) -> list[CheckResult]:
     from importlib.metadata import version
 
     from ternmq.cli.servers.doctor_reach import examine
-    from ternmq.discovery.url import parse_url
+    from ternmq.discovery.url import read_url
+    from ternmq.rpc.node_proof import over
+    from ternmq.security.tls.client_tls import ClientTls
     from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 
+    named = read_url(url)
     hello = Hello(
         protocol=PROTOCOL_VERSION, app=APP, version=version("ternmq"), session=os.urandom(16)
     )
-    return await examine(parse_url(url), hello)
+    tls = None if named.tls is None else ClientTls(named.tls)
+    return await examine(named.addresses, over(hello, tls))
 
 
 async def _examine(url: str) -> list[CheckResult]:

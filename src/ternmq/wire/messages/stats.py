@@ -54,6 +54,8 @@ class Status(Record, frozen=True):
     """Brokers: messages that are older go; 0: never by age."""
     insecure: bool = False
     """Meta servers: other machines may reach it, and everybody is let in."""
+    tls_trouble: str = ""
+    """Why new TLS files are not used and old ones are; empty: nothing is wrong."""
 
 
 class StatusQuery(Record, frozen=True):
