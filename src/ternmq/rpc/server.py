@@ -56,7 +56,8 @@ class Listener:
         self._handler = handler
         self._clock = clock
         self._loop = loop
-        self._tls = tls
+        self.tls = tls
+        """None: in the clear."""
         self._server: asyncio.Server | None = None
         self._door: TlsDoor | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -80,9 +81,7 @@ class Listener:
         """Bind and listen; raises `BadConfig` if the address cannot be had."""
         self._pool.now = self._clock.monotonic()  # It may have been made a while ago.
         try:
-            name = await (
-                self._listen(host, port) if self._tls is None else self._guard(host, port)
-            )
+            name = await (self._listen(host, port) if self.tls is None else self._guard(host, port))
         except OSError as error:
             raise BadConfig(cannot_listen(host, port, error)) from error
         self.address = (name[0], name[1])
@@ -98,7 +97,7 @@ class Listener:
 
     async def _guard(self, host: str, port: int) -> Any:
         """Over TLS."""
-        assert self._tls is not None
+        assert self.tls is not None
         pool, handler = self._pool, self._handler
 
         def make_peer(terms: TlsTerms) -> Peer:
@@ -106,7 +105,7 @@ class Listener:
 
         limits = pool.limits
         self._door = TlsDoor(
-            self._tls, pool, make_peer, arrive_s=limits.hello_timeout, linger_s=limits.linger
+            self.tls, pool, make_peer, arrive_s=limits.hello_timeout, linger_s=limits.linger
         )
         await self._door.open(host, port)
         return self._door.sockets[0].getsockname()

@@ -49,6 +49,9 @@ class IncomingTls(Protocol):
     @property
     def clients_must_show(self) -> bool: ...
 
+    @property
+    def trouble(self) -> str: ...
+
 
 @dataclass(frozen=True, slots=True)
 class TlsTerms:

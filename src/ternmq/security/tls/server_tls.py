@@ -10,12 +10,15 @@ servers as the old one: a running server does not become another one.
 import asyncio
 import ssl
 from functools import partial
+from typing import Any
 
 from ternmq.core.errors import BadConfig
 from ternmq.core.log import get_logger
+from ternmq.core.units import SECOND_MS
 from ternmq.metrics.samples import Samples
 from ternmq.security.tls.certificate_files import CertificateFiles, Stamp
 from ternmq.security.tls.contexts import ServerContexts, server_contexts
+from ternmq.security.tls.door import IncomingTls
 from ternmq.security.tls.node_name import NodeName, cluster_of, node_names
 from ternmq.security.tls.peer_certificate import PeerCertificate
 
@@ -111,6 +114,14 @@ class ServerTls:
         out.add("tern_tls_certificate_expires_at_seconds", self._now.certificate.not_after)
         out.add("tern_tls_swaps_total", self.swaps)
         out.add("tern_tls_files_refused", int(bool(self.trouble)))
+
+
+def tls_facts(tls: IncomingTls | None) -> dict[str, Any]:
+    """The fields that STATUS has of it."""
+    if tls is None:
+        return {}
+    expires_at_ms = int(tls.certificate.not_after * SECOND_MS)
+    return {"tls_trouble": tls.trouble, "tls_expires_at_ms": expires_at_ms}
 
 
 class TlsWatch:

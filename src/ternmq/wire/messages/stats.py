@@ -56,6 +56,8 @@ class Status(Record, frozen=True):
     """Meta servers: other machines may reach it, and everybody is let in."""
     tls_trouble: str = ""
     """Why new TLS files are not used and old ones are; empty: nothing is wrong."""
+    tls_expires_at_ms: Number = 0
+    """When the certificate that it shows expires; 0: no TLS."""
 
 
 class StatusQuery(Record, frozen=True):
