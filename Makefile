@@ -96,6 +96,10 @@ sim: install ## Run the cluster simulation with more seeds (SEEDS=100000, ARGS="
 fuzz: install ## Attack a node with hostile requests and batches (ARGS="--seconds 3600 --first 5000")
 	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
+.PHONY: audit
+audit: install ## Known holes in what is installed here, and its parts list (build/sbom.json)
+	$(BIN)/python scripts/audit.py $(ARGS)
+
 docs: install ## Check the links in every markdown file
 	$(BIN)/python -m pytest $(MARKDOWN_TESTS)
 
