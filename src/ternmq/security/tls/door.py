@@ -13,7 +13,7 @@ the loop accepts by itself.
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -97,7 +97,7 @@ class TlsDoor:
         self._arrive_s = arrive_s
         self._linger_s = linger_s
         self._loop = asyncio.get_running_loop()
-        self._arriving: set[asyncio.Task[None]] = set()
+        self._arriving: dict[asyncio.Task[None], socket.socket] = {}
         self._of_address: dict[str, int] = {}
         self._background = Background("the TLS door", _told)
         self._timers: set[asyncio.TimerHandle] = set()
@@ -127,11 +127,13 @@ class TlsDoor:
         self.sockets.clear()
 
     async def empty(self) -> None:
-        """Cut who is still on the way."""
-        for task in self._arriving:
-            task.cancel()
+        """Cut who is still on the way. By its socket: a handshake that is cancelled leaves its
+        transport behind."""
+        for sock in self._arriving.values():
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
         if self._arriving:
-            await asyncio.wait(set(self._arriving))
+            await asyncio.wait(tuple(self._arriving))
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(BACKLOG):
@@ -149,7 +151,7 @@ class TlsDoor:
             sock.setblocking(False)
             host = str(name[0])
             if self._keeper.has_room(len(self._arriving), self._of_address.get(host, 0)):
-                self._come(host, self._arrive(sock, (host, int(name[1]))))
+                self._come(sock, (host, int(name[1])))
             else:
                 sock.close()
 
@@ -160,13 +162,14 @@ class TlsDoor:
                 listening.fileno(), self._background.callback(self._accept), listening
             )
 
-    def _come(self, host: str, arrive: Coroutine[Any, Any, None]) -> None:
+    def _come(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        host = address[0]
         self._of_address[host] = self._of_address.get(host, 0) + 1
-        task = self._background.task(arrive, name="tern-tls-handshake")
-        self._arriving.add(task)
+        task = self._background.task(self._arrive(sock, address), name="tern-tls-handshake")
+        self._arriving[task] = sock
 
         def gone(task: "asyncio.Task[None]") -> None:
-            self._arriving.discard(task)
+            del self._arriving[task]
             self._of_address[host] -= 1
             if not self._of_address[host]:
                 del self._of_address[host]
@@ -178,9 +181,9 @@ class TlsDoor:
         try:
             async with asyncio.timeout(self._arrive_s):
                 first = await self._first_bytes(sock)
-                if begins_tls(first):
-                    await self._shake_hands(sock)
-                    return
+            if begins_tls(first):
+                await self._shake_hands(sock)
+                return
             if first:
                 self._keeper.report_stranger(address, BadConfig(SPEAKS_TLS))
                 async with asyncio.timeout(self._linger_s):
@@ -190,9 +193,6 @@ class TlsDoor:
         except (TimeoutError, OSError) as error:
             if str(error):
                 log.debug("a connection ended before TLS began", reason=said(error))
-        except asyncio.CancelledError:
-            sock.close()
-            raise
         sock.close()  # A transport that has it keeps it open until it ends itself.
 
     async def _first_bytes(self, sock: socket.socket) -> bytes:

@@ -1,6 +1,8 @@
 """Listener and connection over TLS: same promises as in the clear, and words for who is wrong."""
 
 import asyncio
+import resource
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -280,6 +282,58 @@ async def test_strangers_who_say_nothing_are_bounded_in_number_and_time(files: T
         await connection.close()
         for _, writer in silent:
             writer.close()
+
+
+async def test_half_a_handshake_is_cut_in_time(files: TlsFiles) -> None:
+    async with guarded(files.serving(), limits=ServerLimits(hello_timeout=0.2)) as listener:
+        reader, writer = await asyncio.open_connection(*listener.address)
+        writer.write(bytes.fromhex("160301020001000100"))
+        async with asyncio.timeout(WAIT):
+            said = await reader.read()
+        writer.close()
+        connection = await called(listener, files.asking())
+        await connection.close()
+
+    assert said == b""
+
+
+async def test_a_listener_that_stops_cuts_who_is_still_on_the_way(files: TlsFiles) -> None:
+    async with guarded(files.serving()) as listener:
+        silent, quiet = await asyncio.open_connection(*listener.address)
+        half, writer = await asyncio.open_connection(*listener.address)
+        writer.write(bytes.fromhex("160301020001000100"))
+        door = listener._door
+        assert door is not None
+        await until(lambda: len(door._arriving) == 2)
+    async with asyncio.timeout(WAIT):
+        assert await silent.read() == b""
+        assert await half.read() == b""
+    quiet.close()
+    writer.close()
+
+
+async def test_without_files_to_open_it_accepts_again_later(
+    files: TlsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ternmq.security.tls.door.ACCEPT_AGAIN_S", 0.01)
+    async with guarded(files.serving()) as listener:
+        door = listener._door
+        assert door is not None
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        context = files.asking()
+        first = await called(listener, context)
+        waiting = socket.socket()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (waiting.fileno() + 1, hard))
+        try:
+            waiting.connect(listener.address)
+            await until(lambda: door._timers)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert await first.call(Command.PUBLISH, b"on") == b"on"
+        again = await called(listener, context)
+        waiting.close()
+        await first.close()
+        await again.close()
 
 
 # Swapping.
