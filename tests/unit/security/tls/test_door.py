@@ -191,6 +191,16 @@ async def test_both_sides_know_the_certificates(files: TlsFiles) -> None:
     assert shown.sha256 == terms.shown == tls.certificate.sha256
 
 
+async def test_a_hello_may_be_larger_than_in_the_clear_and_not_by_much(files: TlsFiles) -> None:
+    def sized(size: int) -> Hello:
+        return Hello(PROTOCOL_VERSION, "shop", "0", bytes(16), host="h" * size)
+
+    async with guarded(files.serving()) as listener:
+        await (await called(listener, files.asking(), sized(15_000))).close()
+        with pytest.raises(ProtocolError, match="at most"):
+            await called(listener, files.asking(), sized(17_000))
+
+
 # Closing: TLS has no half-close here.
 
 
