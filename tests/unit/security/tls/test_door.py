@@ -1,11 +1,12 @@
 """Listener and connection over TLS: same promises as in the clear, and words for who is wrong."""
 
 import asyncio
+import random
 import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -294,8 +295,33 @@ async def test_strangers_who_say_nothing_are_bounded_in_number_and_time(files: T
             writer.close()
 
 
+async def test_garbage_in_place_of_a_handshake_costs_only_who_sent_it(
+    files: TlsFiles, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chance = random.Random(7)
+    async with guarded(files.serving(), limits=ServerLimits(hello_timeout=0.5)) as listener:
+        door = listener._door
+        assert door is not None
+        for number in range(24):
+            begin = bytes.fromhex(chance.choice(["160301", "160303", "16", "", "1603ff"]))
+            reader, writer = await asyncio.open_connection(*listener.address)
+            writer.write(begin + chance.randbytes(chance.randrange(1, 2_000)))
+            if number % 3 == 0:
+                writer.transport.abort()
+            else:
+                async with asyncio.timeout(WAIT):
+                    with suppress(ConnectionError):
+                        await reader.read()
+            writer.close()
+        await until(lambda: not door._arriving)
+        connection = await called(listener, files.asking())
+        await connection.close()
+
+    assert "by a bug" not in capsys.readouterr().err
+
+
 async def test_half_a_handshake_is_cut_in_time(files: TlsFiles) -> None:
-    async with guarded(files.serving(), limits=ServerLimits(hello_timeout=0.2)) as listener:
+    async with guarded(files.serving(), limits=ServerLimits(hello_timeout=0.5)) as listener:
         reader, writer = await asyncio.open_connection(*listener.address)
         writer.write(bytes.fromhex("160301020001000100"))
         async with asyncio.timeout(WAIT):
