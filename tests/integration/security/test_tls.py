@@ -157,6 +157,7 @@ def test_a_bad_file_is_told_and_the_old_certificate_stays(
 ) -> None:
     files.server()
     node = node_factory(environment={**files.settings(), "TERN_TLS_RELOAD_MS": "100"})
+    assert "certificate is not for" not in node.stderr_text()
     url = url_of(node, files)
     (files.folder / "node.pem").write_text("half a certif")
     wait_until(lambda: "not used" in node.stderr_text())
