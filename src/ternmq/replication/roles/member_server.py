@@ -142,8 +142,13 @@ async def _join(
             limits=listener.limits,
             clock=clock,
             gate=NodeGate(
-                cluster.access.secret, trade.role, place.broker_group, now=clock.monotonic
+                cluster.access.secret,
+                trade.role,
+                place.broker_group,
+                now=clock.monotonic,
+                cluster=cluster.access.cluster,
             ),
+            tls=cluster.access.tls,
         ),
         join=partial(_ask, trade, directory, record, empty, me),
         standing=standing,
