@@ -27,6 +27,7 @@ from ternmq.node.config import NodeConfig
 from ternmq.rpc.node_proof import NodeSecret
 from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
+from ternmq.security.tls.server_tls import ServerTls
 
 OpenRegistry = Callable[[], Registry]
 
@@ -52,6 +53,7 @@ async def serving_meta_role(
     secret: NodeSecret,
     clock: Clock,
     open_registry: OpenRegistry | None = None,
+    tls: ServerTls | None = None,
 ) -> AsyncIterator[Meta]:
     """Names first, then listen."""
     async with (
@@ -74,6 +76,7 @@ async def serving_meta_role(
             heartbeat_ms=config.meta.listener.heartbeat_ms,
             server_heartbeat_ms=config.meta.server_heartbeat_ms,
             insecure=config.exposed,
+            tls=tls,
         )
         clients = ConnectedClients(directory.show_clients)
         shown = clients if config.meta.registry_clients else None
@@ -87,6 +90,7 @@ async def serving_meta_role(
                 limits=config.meta.listener.limits,
                 clock=clock,
                 secret=secret,
+                tls=tls,
             ) as listener,
         ):
             yield Meta(directory=directory, routes=routes, handler=handler, listener=listener)

@@ -24,6 +24,7 @@ from tests.integration.client.wrong_calls import GOOD, WrongCall, wrong_calls, w
 from tests.integration.processes import Node
 
 NOT_CALLED = {
+    "Client.ask_before_cancel": "for the outbox",
     "Client.config": "a property",
     "Client.sender": "for parts of ours",
     "Consumer.arrived": "for parts of ours",

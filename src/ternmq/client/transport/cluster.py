@@ -10,6 +10,8 @@ import secrets
 import socket
 from typing import Literal
 
+import msgspec
+
 from ternmq.client.model.record_check import sendable
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link
@@ -19,9 +21,10 @@ from ternmq.core.process import VERSION
 from ternmq.core.slots import slot_of
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.routes import WATCH_MS, RouteCache
-from ternmq.discovery.url import parse_url
+from ternmq.discovery.url import read_url
 from ternmq.rpc.connection import Connection, request
-from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting
+from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting, over
+from ternmq.security.tls.client_tls import ClientTls, OutgoingTls
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.order_keys import Placement
 from ternmq.wire.messages.servers import Route, Routes
@@ -77,11 +80,15 @@ class Cluster:
         app: str,
         timeout: float,
         credential: NodeCredential | None = None,
+        tls: OutgoingTls | None = None,
         refresh_s: float = WATCH_MS / 1000,
     ) -> None:
-        """With a `credential` it is a server of the cluster that asks."""
+        """With a `credential` it is a server of the cluster that asks; `tls` is its own then, else
+        as the url says."""
+        named = read_url(url)
         self.url = url
         self.timeout = timeout
+        self._tls = tls or (None if named.tls is None else ClientTls(named.tls))
         self.hello = Hello(
             protocol=PROTOCOL_VERSION,
             app=app,
@@ -90,11 +97,11 @@ class Cluster:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
-        self._greeting: Greeting = (
-            self.hello if credential is None else NodeGreeting(self.hello, credential)
+        self._greeting: Greeting = over(
+            self.hello if credential is None else NodeGreeting(self.hello, credential), self._tls
         )
         self._cache = RouteCache(
-            parse_url(url), self._greeting, timeout=timeout, refresh_s=refresh_s
+            named.addresses, self._greeting, timeout=timeout, refresh_s=refresh_s
         )
         self._servers: dict[tuple[Kind, str], Link] = {}
         self._readers: dict[str, Link] = {}
@@ -108,7 +115,13 @@ class Cluster:
     @classmethod
     def of_server(cls, access: ClusterAccess, *, app: str, timeout: float) -> "Cluster":
         """As a server of the cluster reaches the others."""
-        return cls(access.url, app=app, timeout=timeout, credential=access.credential)
+        return cls(
+            access.url, app=app, timeout=timeout, credential=access.credential, tls=access.tls
+        )
+
+    def greeting_apart(self) -> Greeting:
+        """For a connection beside the links, with a session of its own."""
+        return over(msgspec.structs.replace(self.hello, session=secrets.token_bytes(16)), self._tls)
 
     def routes(self) -> list[Route]:
         return self.known_routes.servers if self.known_routes is not None else []
