@@ -118,6 +118,10 @@ NUMBERS = {
     "BASE_READ": 96,
     "PLACE": 100,
     "SLOTS_OPEN": 101,
+    "USER_SET": 110,
+    "USER_LIST": 111,
+    "USER_REMOVE": 112,
+    "GRANT_SET": 113,
 }
 
 

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from ternmq import __version__
+from ternmq.cli.access import grant, quota, user
 from ternmq.cli.jobs import outbox, pipeline
 from ternmq.cli.messages import consume, dead, delay, find, half, ledger, send
 from ternmq.cli.processes import cluster, settings, up
@@ -44,6 +45,9 @@ app.add_typer(broker.app, name="broker", cls=HintingGroup)
 app.add_typer(topic.app, name="topic", cls=HintingGroup)
 app.add_typer(group.app, name="group", cls=HintingGroup)
 app.add_typer(limit.app, name="limit", cls=HintingGroup)
+app.add_typer(user.app, name="user", cls=HintingGroup)
+app.add_typer(grant.app, name="grant", cls=HintingGroup)
+app.add_typer(quota.app, name="quota", cls=HintingGroup)
 app.add_typer(dead.app, name="dead", cls=HintingGroup)
 app.add_typer(delay.app, name="delay", cls=HintingGroup)
 app.add_typer(outbox.app, name="outbox", cls=HintingGroup)

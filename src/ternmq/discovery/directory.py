@@ -156,3 +156,6 @@ class StandingsDirectory(Protocol):
 
 class ClusterDirectory(Directory, StandingsDirectory, Protocol):
     """All that a broker asks."""
+
+    def silent_s(self) -> float:
+        """For how many seconds nobody could say what is in the registry."""

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from ternmq.core.errors import Conflict, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
+from ternmq.discovery.hidden_topics import ACCESS_PREFIX
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
@@ -77,6 +78,10 @@ class RemoteDirectory(TopicTable, StandingTable):
         super().__init__()
         self._routes = routes
         self._version = -1
+        self._heard_at = 0.0
+
+    def silent_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._heard_at
 
     async def create_topic(self, name: str, settings: TopicSettings) -> Topic:
         wanted = TopicCreate(name=name, settings=settings)
@@ -180,7 +185,8 @@ class RemoteDirectory(TopicTable, StandingTable):
         if before is not None and before.id != topic.id:
             self._forget(before)
         self._topics[topic.name] = topic
-        if before is not None and before.id == topic.id and before != topic:
+        known = before is not None and before.id == topic.id
+        if before != topic and (known or topic.name.startswith(ACCESS_PREFIX)):
             self._tell_changed(topic)
 
     def _forget(self, topic: Topic) -> None:
@@ -200,7 +206,10 @@ class RemoteDirectory(TopicTable, StandingTable):
     async def ask(self, command: Command, record: Record, answer: type[T]) -> T:
         connection = await self._routes.connection()
         try:
-            return await request(connection, command, record, answer, timeout=ANSWER_S)
+            found = await request(connection, command, record, answer, timeout=ANSWER_S)
+            if command is Command.TOPIC_NEWS:
+                self._heard_at = asyncio.get_running_loop().time()
+            return found
         except Unavailable:
             self._routes.move_on(connection)  # It may hang, or not reach the registry.
             raise

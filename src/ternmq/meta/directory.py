@@ -32,7 +32,7 @@ from ternmq.core.ids import check_name
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
-from ternmq.discovery.hidden_topics import refused_topic
+from ternmq.discovery.hidden_topics import ACCESS_PREFIX, refused_topic
 from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
 from ternmq.meta.batching import Batching
@@ -96,6 +96,9 @@ class MetaDirectory(TopicTable, StandingTable):
         """Which cluster this is."""
         return self._registry.cluster
 
+    def silent_s(self) -> float:
+        return max(0.0, (self._clock.now_ms() - self.news.answered_at_ms) / 1000)
+
     async def load(self) -> None:
         """Fill the copy in memory; once, before anything else."""
         await self.news.start()
@@ -149,7 +152,8 @@ class MetaDirectory(TopicTable, StandingTable):
         for topic in topics:
             self._topics[topic.name] = topic
             settings = topic.settings
-            if settings.placement or settings.broker_groups or settings.on_groups:
+            access = topic.name.startswith(ACCESS_PREFIX)
+            if settings.placement or settings.broker_groups or settings.on_groups or access:
                 self._tell_changed(topic)
 
     def _drop_topics(self, topics: list[Topic]) -> None:

@@ -20,19 +20,36 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, OverLimit, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.units import KIB
+from ternmq.discovery.access_news import follow_access
 from ternmq.discovery.hidden_topics import PLACEMENT
+from ternmq.meta.access_commands import AccessCommands
 from ternmq.meta.config import HEARTBEAT_MS
 from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.policies import app_limit, home_of, limit_changes, limited_apps, topic_change
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
-from ternmq.meta.server_commands import ServerCommands, StandingCommands, check_own, is_server
+from ternmq.meta.server_commands import (
+    ServerCommands,
+    StandingCommands,
+    check_own,
+    is_server,
+    shown_to,
+)
 from ternmq.rpc.node_proof import proven
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.server import Peer
+from ternmq.security.access.book import AccessBook
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome
-from ternmq.wire.messages.limits import AppLimits, LimitSet, TopicSet
+from ternmq.wire.messages.limits import (
+    AppLimits,
+    GrantSet,
+    LimitSet,
+    TopicSet,
+    UserFind,
+    UserNamed,
+    UserSet,
+)
 from ternmq.wire.messages.order_keys import PlaceChange
 from ternmq.wire.messages.servers import (
     EpochNew,
@@ -102,6 +119,9 @@ class MetaRouter:
         self.registrar = Registrar(
             directory, routes, clock, heartbeat_ms=identity.server_heartbeat_ms
         )
+        book = AccessBook()
+        follow_access(book, directory)
+        self._access = AccessCommands(directory, book)
         self._table: dict[int, Handle] = self._commands(
             ServerCommands(directory), StandingCommands(directory, self.registrar)
         )
@@ -139,6 +159,11 @@ class MetaRouter:
             Command.TOPIC_DELETE: self._delete,
             Command.LIMIT_SET: later(LimitSet, self._set_limit),
             Command.LIMIT_LIST: self._list_limits,
+            # Who may grant.
+            Command.USER_SET: later(UserSet, self._access.set_user),
+            Command.USER_LIST: later(UserFind, self._access.find),
+            Command.USER_REMOVE: later(UserNamed, self._access.remove),
+            Command.GRANT_SET: later(GrantSet, self._access.grant),
             # Operators.
             Command.STANDINGS: later(StandingFind, standings.find),
             Command.MEMBER_LEAD: self._lead(standings),
@@ -203,7 +228,7 @@ class MetaRouter:
         self._later(peer, frame, self._checked_status())
 
     def _list_topics(self, peer: Peer, frame: Frame) -> None:
-        found = self._find_topics(unpack(frame.payload, TopicFind))
+        found = self._find_topics(unpack(frame.payload, TopicFind), peer)
         peer.answer(frame.command, frame.correlation, found)
 
     def _create_topic(self, peer: Peer, frame: Frame) -> None:
@@ -290,14 +315,16 @@ class MetaRouter:
             raise TopicNotFound(f"topic {name!r} belongs to the broker; delete the topic it serves")
         return await self._in_time(self._directory.delete_topic(name))
 
-    def _find_topics(self, find: TopicFind) -> bytes:
-        own = find.prefix.startswith("%")
+    def _find_topics(self, find: TopicFind, peer: Peer) -> bytes:
+        """Identities are told to servers only, other topics to those who may see them."""
+        own, shown = find.prefix.startswith("%"), shown_to(peer)
         names = sorted(
             topic.name
             for topic in self._directory.topics()
             if topic.name > find.after
             and topic.name.startswith(find.prefix)
             and (own or not topic.name.startswith("%"))
+            and shown(topic.name)
         )
         chosen = names[: find.limit] if find.limit > 0 else names
         topics = [topic for name in chosen if (topic := self._directory.topic(name)) is not None]

@@ -6,9 +6,11 @@ broker group only.
 """
 
 import re
+from collections.abc import Callable
 
 from ternmq.core.errors import BadName, BadRequest
 from ternmq.discovery.directory import InUse
+from ternmq.discovery.hidden_topics import ACCESS_PREFIX, RESERVED
 from ternmq.discovery.standing_table import StandingRequest
 from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.routing.registrar import Registrar
@@ -146,6 +148,17 @@ class StandingCommands:
 def is_server(peer: Peer) -> bool:
     """Servers may use names of our own."""
     return peer.node is not None
+
+
+def shown_to(peer: Peer) -> Callable[[str], bool]:
+    """Which topics this peer is told of; ours that people use (dead letters) as far as it may see
+    what they belong to."""
+    rights = peer.rights
+    if is_server(peer):
+        return lambda name: True
+    if rights is None or rights.sees_all:
+        return lambda name: not name.startswith(ACCESS_PREFIX)
+    return lambda name: not name.startswith(RESERVED) and rights.sees(name)
 
 
 def check_own(node: NodeIdentity, wanted: Record) -> None:

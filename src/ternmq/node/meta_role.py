@@ -11,6 +11,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig
 from ternmq.core.lifecycle import background
 from ternmq.core.process import VERSION
+from ternmq.discovery.guarding import guarding
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.prometheus import registry_figures
 from ternmq.meta.registries import url
@@ -23,6 +24,7 @@ from ternmq.meta.server import serving_meta
 from ternmq.metrics.samples import Samples
 from ternmq.node.addresses import meta_address
 from ternmq.node.config import NodeConfig
+from ternmq.node.first_admin import with_admin
 from ternmq.rpc.node_proof import NodeSecret
 from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
@@ -53,14 +55,24 @@ async def serving_meta_role(
     open_registry: OpenRegistry | None = None,
 ) -> AsyncIterator[Meta]:
     """Names first, then listen."""
+    security = config.meta.listener.security
+    opened = open_registry or registry_opener(config)
     async with (
         serving_directory(
-            open_registry or registry_opener(config),
+            with_admin(opened, config, clock) if security else opened,
             clock=clock,
             dead_after_ms=config.meta.server_dead_after_ms,
             topics_max=config.meta.topics_max,
         ) as directory,
         _seen_standings(directory, config, real=open_registry is None),
+        guarding(
+            directory,
+            on=security,
+            data_dir=config.data_dir,
+            server="meta",
+            secret=secret,
+            clock=clock,
+        ) as guard,
     ):
         routes = RouteTable(first_version=first_version(clock))
         identity = MetaIdentity(
@@ -81,6 +93,7 @@ async def serving_meta_role(
             limits=config.meta.listener.limits,
             clock=clock,
             secret=secret,
+            guard=guard,
         ) as listener:
             yield Meta(directory=directory, routes=routes, handler=handler, listener=listener)
 

@@ -24,9 +24,9 @@ from typing import TypeVar, cast
 from ternmq.core.errors import Closed, NotMaster, ProtocolError, TernError, TooLarge, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
-from ternmq.rpc.address import split_address
+from ternmq.rpc.address import is_loopback, split_address
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
-from ternmq.rpc.node_proof import Greeting
+from ternmq.rpc.node_proof import Greeting, NodeGreeting
 from ternmq.wire.decoder import FrameDecoder
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome, read_failure
@@ -104,6 +104,8 @@ class Connection(asyncio.BufferedProtocol):
     async def _greet(self, greeting: Greeting) -> Welcome:
         if isinstance(greeting, Hello):
             return unpack(await self.call(Command.HELLO, pack(greeting)), Welcome)
+        if not isinstance(greeting, NodeGreeting):
+            return await greeting.greet(self.call, self.address, private=self._private)
         opening = greeting.begin()
         challenge = await self.call(Command.HELLO, opening.hello)
         auth, wrong = opening.answer(challenge, self.address)
@@ -112,6 +114,12 @@ class Connection(asyncio.BufferedProtocol):
         with suppress(TernError):  # Its log says it as well.
             await self.call(Command.AUTH, pack(auth))
         raise wrong
+
+    @property
+    def _private(self) -> bool:
+        """Nobody listens on the way."""
+        encrypted = self._transport.get_extra_info("ssl_object") is not None
+        return encrypted or is_loopback(split_address(self.address)[0])
 
     @property
     def closed(self) -> bool:

@@ -13,7 +13,7 @@ sent afterwards: who can change bytes on the way is kept out by the network, unt
 
 import hmac
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from ternmq.wire.messages.hello import (
     Hello,
     NodeClaim,
     ServerRole,
+    Welcome,
 )
 from ternmq.wire.messages.standings import BrokerGroupKind
 from ternmq.wire.record import pack, unpack
@@ -61,6 +62,10 @@ class NodeSecret:
 
     def __repr__(self) -> str:
         return f"NodeSecret(***, {self.source!r})"
+
+    def derived(self, label: str) -> bytes:
+        """Another secret that all servers of the cluster come to."""
+        return hmac.digest(self._key, label.encode(), "sha256")
 
     def proof(self, label: str, hello: bytes, said: Challenge) -> bytes:
         """That the secret is known to whoever says this, in this conversation."""
@@ -123,8 +128,18 @@ class NodeGreeting:
         return NodeOpening(pack(hello), self.credential.secret)
 
 
-Greeting = Hello | NodeGreeting
-"""How a connection is begun: by a client, or by a server of the cluster."""
+Call = Callable[[int, bytes], Awaitable[bytearray]]
+"""Sends a request; what it returns is the answer's payload."""
+
+
+class UserProof(Protocol):
+    """A client that proves who it is (`rpc/guarded/user_login.py`)."""
+
+    async def greet(self, call: Call, address: str, *, private: bool) -> Welcome: ...
+
+
+Greeting = Hello | NodeGreeting | UserProof
+"""How a connection is begun: by a client, by one that logs in, by a server of the cluster."""
 
 
 class NodeOpening:

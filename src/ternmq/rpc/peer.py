@@ -31,6 +31,7 @@ from ternmq.rpc.connection_pool import ConnectionPool, Pause
 from ternmq.rpc.entrance import Entrance
 from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX
 from ternmq.rpc.node_proof import NodeIdentity, proven
+from ternmq.security.access.rights import Rights
 from ternmq.wire.actions import OF_NODES
 from ternmq.wire.decoder import OWN_SIZE_MIN, FrameDecoder
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame, pack_header
@@ -71,6 +72,9 @@ class Handler(Protocol):
 
 class Peer(asyncio.BufferedProtocol):
     """A client as the server sees it."""
+
+    rights: Rights | None = None
+    """What it may do, where security is on; None: of a server of the cluster, or nobody asks."""
 
     def __init__(self, pool: "ConnectionPool[Peer]", handler: Handler) -> None:
         self._pool = pool
@@ -366,7 +370,7 @@ class Peer(asyncio.BufferedProtocol):
             return
         del self._entrance
         self._decoder.size_max = FRAME_SIZE_MAX
-        self.answer(command, frame.correlation, pack(welcome))
+        self.answer(command, frame.correlation, entrance.sealed(welcome))
 
     # The end.
 

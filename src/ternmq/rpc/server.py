@@ -18,6 +18,8 @@ from ternmq.core.errors import BadConfig, OverLimit
 from ternmq.core.log import get_logger
 from ternmq.rpc.address import join_address
 from ternmq.rpc.connection_pool import ConnectionPool
+from ternmq.rpc.guarded.guard import Guard
+from ternmq.rpc.guarded.guarded_peer import GuardedHandler, GuardedPeer
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.memory import keep_freed_memory
 from ternmq.rpc.node_proof import NodeGate
@@ -49,9 +51,11 @@ class Listener:
         handler: Handler,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        guard: Guard | None = None,
     ) -> None:
         self._pool = pool
         self._handler = handler
+        self._guard = guard
         self._clock = clock
         self._loop = loop
         self._server: asyncio.Server | None = None
@@ -74,17 +78,22 @@ class Listener:
 
     async def start(self, host: str, port: int) -> None:
         """Bind and listen; raises `BadConfig` if the address cannot be had."""
-        pool, handler = self._pool, self._handler
+        pool = self._pool
         pool.now = self._clock.monotonic()  # It may have been made a while ago.
         try:
             self._server = await self._loop.create_server(
-                lambda: Peer(pool, handler), host, port, backlog=BACKLOG, reuse_address=True
+                self._new_peer, host, port, backlog=BACKLOG, reuse_address=True
             )
         except OSError as error:
             raise BadConfig(cannot_listen(host, port, error)) from error
         name = self._server.sockets[0].getsockname()
         self.address = (name[0], name[1])
         self._schedule()
+
+    def _new_peer(self) -> Peer:
+        if self._guard is None:
+            return Peer(self._pool, self._handler)
+        return GuardedPeer(self._pool, GuardedHandler(self._handler, self._guard), self._guard)
 
     def stop_accepting(self) -> None:
         """Refuse new connections; those that are there go on."""
@@ -148,9 +157,10 @@ async def listening(
     limits: ServerLimits,
     clock: Clock,
     gate: NodeGate | None = None,
+    guard: Guard | None = None,
 ) -> AsyncIterator[Listener]:
     """Serve while the block runs; port 0 takes a free one, see `Listener.address`."""
-    listener = make_listener(handler, limits=limits, clock=clock, gate=gate)
+    listener = make_listener(handler, limits=limits, clock=clock, gate=gate, guard=guard)
     async with started(listener, host, port):
         yield listener
 
@@ -166,14 +176,20 @@ async def started(listener: Listener, host: str, port: int) -> AsyncIterator[Non
 
 
 def make_listener(
-    handler: Handler, *, limits: ServerLimits, clock: Clock, gate: NodeGate | None = None
+    handler: Handler,
+    *,
+    limits: ServerLimits,
+    clock: Clock,
+    gate: NodeGate | None = None,
+    guard: Guard | None = None,
 ) -> Listener:
-    """One that does not listen yet; without a gate no server of the cluster can come."""
+    """One that does not listen yet; without a gate no server of the cluster can come, without a
+    guard everybody else can."""
     keep_freed_memory()
     gate = gate or NodeGate(None, "broker", now=clock.monotonic)
     pool: ConnectionPool[Peer] = ConnectionPool(limits, clock.monotonic, gate)
     pool.connections_max = _connections_possible(limits.connections_max)
-    return Listener(pool, handler, clock, asyncio.get_running_loop())
+    return Listener(pool, handler, clock, asyncio.get_running_loop(), guard)
 
 
 def _connections_possible(wanted: int) -> int:

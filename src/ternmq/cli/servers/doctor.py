@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ternmq.cli.terminal.options import APP, URL, Json, Url
+from ternmq.cli.terminal.options import APP, URL, Json, Url, app_at
 from ternmq.cli.terminal.output import size, utc
 from ternmq.cli.terminal.report import CheckResult, Level, show_report
 from ternmq.core.errors import TernError
@@ -91,7 +91,7 @@ async def _ask(url: str, addresses: list[str]) -> list[CheckResult]:
     from ternmq.client.client import connect
 
     findings: list[CheckResult] = []
-    async with connect(url, app=APP) as mq:
+    async with connect(url, app=app_at(url)) as mq:
         for address in addresses:
             asking = partial(_ask_meta, mq, address, alone=len(addresses) == 1)
             findings += await _or_fail(f"meta {address}", asking)

@@ -10,6 +10,8 @@ import secrets
 import socket
 from typing import Literal
 
+import msgspec
+
 from ternmq.client.model.record_check import sendable
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link
@@ -21,6 +23,7 @@ from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
 from ternmq.rpc.connection import Connection, request
+from ternmq.rpc.guarded.user_login import UserGreeting, UserLogin
 from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.order_keys import Home, Placement
@@ -71,9 +74,15 @@ class Cluster:
     """Meta and brokers, each with its one connection."""
 
     def __init__(
-        self, url: str, *, app: str, timeout: float, credential: NodeCredential | None = None
+        self,
+        url: str,
+        *,
+        app: str,
+        timeout: float,
+        credential: NodeCredential | None = None,
+        login: UserLogin | None = None,
     ) -> None:
-        """With a `credential` it is a server of the cluster that asks."""
+        """With a `credential` it is a server of the cluster that asks, with a `login` a user."""
         self.url = url
         self.timeout = timeout
         self.hello = Hello(
@@ -84,8 +93,11 @@ class Cluster:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
+        self._login = login
         self._greeting: Greeting = (
-            self.hello if credential is None else NodeGreeting(self.hello, credential)
+            self._as_user(self.hello)
+            if credential is None
+            else NodeGreeting(self.hello, credential)
         )
         self._cache = RouteCache(parse_url(url), self._greeting, timeout=timeout)
         self._servers: dict[tuple[Kind, str], Link] = {}
@@ -99,6 +111,13 @@ class Cluster:
     def of_server(cls, access: ClusterAccess, *, app: str, timeout: float) -> "Cluster":
         """As a server of the cluster reaches the others."""
         return cls(access.url, app=app, timeout=timeout, credential=access.credential)
+
+    def greeting_apart(self) -> Greeting:
+        """For a connection beside the links, with a session of its own."""
+        return self._as_user(msgspec.structs.replace(self.hello, session=secrets.token_bytes(16)))
+
+    def _as_user(self, hello: Hello) -> Greeting:
+        return hello if self._login is None else UserGreeting(hello, self._login)
 
     @property
     def version(self) -> object:
