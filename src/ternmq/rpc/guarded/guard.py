@@ -173,7 +173,8 @@ class Guard:
             raise ProtocolError(f"{len(batch)} bytes cannot be a batch")
         end = FIXED_SIZE + batch[_TOPIC_SIZE_AT] + batch[_APP_SIZE_AT]
         columns_at = align8(end)
-        columns_end = columns_at + DIRECTORY_ENTRY_SIZE * batch[_BUFFERS_AT]
+        count = batch[_BUFFERS_AT] | batch[_BUFFERS_AT + 1] << 8
+        columns_end = columns_at + DIRECTORY_ENTRY_SIZE * count
         # The low byte of every column's number: has it senders of its own?
         signed = _ORIGIN_APP in batch[columns_at:columns_end:DIRECTORY_ENTRY_SIZE]
         key = (batch[_TOPIC_SIZE_AT], signed, bytes(batch[FIXED_SIZE:end]))

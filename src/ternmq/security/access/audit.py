@@ -111,8 +111,9 @@ class AuditLog:
 
     async def close(self) -> None:
         """Write what is gathered."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._begin_writing()
-        if self._writing is not None:
-            await asyncio.wait([self._writing])
+        while self._lines or self._writing is not None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._begin_writing()
+            if self._writing is not None:
+                await asyncio.wait([self._writing])
