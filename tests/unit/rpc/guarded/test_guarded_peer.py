@@ -197,7 +197,7 @@ async def test_two_challenges_are_never_the_same(server: GuardedServer) -> None:
 
 async def test_nobody_looks_like_a_user_to_who_asks_for_salt(server: GuardedServer) -> None:
     server.book.put("shop", user())
-    salts = {}
+    salts: dict[str, bytes] = {}
     for name in ("shop", "nobody", "nobody", "somebody"):
         said = unpack(await (await Talker.open(server)).hello(name), Challenge)
         salt = unpack(said.proof, ScramSalt)
