@@ -120,6 +120,14 @@ ACTIONS: dict[Command, Action] = {
     Command.SLOTS_OPEN: Action.REPLICATE,
 }
 
+ALSO_BY: dict[int, Action] = {
+    Command.READ: Action.SUBSCRIBE,
+    Command.GROUP_CREATE: Action.SUBSCRIBE,
+    Command.GROUP_SET: Action.SUBSCRIBE,
+}
+"""What consumers do besides consuming: they fetch old messages from replicas, and bring their group
+with its settings to a broker group that has not heard of it. Either right will do."""
+
 OF_NODES = frozenset(
     int(command) for command, action in ACTIONS.items() if action is Action.REPLICATE
 )

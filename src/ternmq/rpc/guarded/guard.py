@@ -20,7 +20,7 @@ from ternmq.security.access.audit import AuditLog
 from ternmq.security.access.book import AccessBook
 from ternmq.security.access.failed_logins import FailedLogins
 from ternmq.security.access.rights import Right, Rights, lost
-from ternmq.wire.actions import ACTIONS, Action
+from ternmq.wire.actions import ACTIONS, ALSO_BY, Action
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.limits import Verifier
 from ternmq.wire.numbers import Command
@@ -200,6 +200,9 @@ class Guard:
         except ValueError:
             return  # Nobody answers it.
         action, found = ACTIONS[command], RESOURCES[command](frame.payload)
+        also = ALSO_BY.get(command)
+        if also is not None and all(rights.may(also, *resource) for resource in found):
+            action = also
         for kind, name in found:
             self._need(peer, rights, action, kind, name)
             if command in _MAKES_TOPICS and kind == "topic" and not self._topics.exists(name):

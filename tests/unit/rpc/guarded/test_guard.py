@@ -16,7 +16,7 @@ from ternmq.batch.layout import Encoding
 from ternmq.core.errors import Forbidden, ProtocolError, Unauthorized
 from ternmq.core.ids import ProducerId
 from ternmq.security.access.narrowing import NARROWED
-from ternmq.wire.actions import ACTIONS, Action
+from ternmq.wire.actions import ACTIONS, ALSO_BY, Action
 from ternmq.wire.messages.pull import Join
 from ternmq.wire.messages.read import Read
 from ternmq.wire.numbers import Command
@@ -94,13 +94,15 @@ async def test_a_command_needs_its_right_and_nothing_less(
 ) -> None:
     """Nobody (without a login): `test_without_a_login_no_command_is_heard`."""
     action, payload = ACTIONS[command], request(command)
-    others = [f"allow {each} *" for each in Action if each not in (action, "connect", "replicate")]
+    leave_out = (action, ALSO_BY.get(command), "connect", "replicate")
+    others = [f"allow {each} *" for each in Action if each not in leave_out]
     if action is Action.DESCRIBE:  # Which every other right on a topic brings along.
         others = ["allow grant *", "allow cluster *"]
     server.book.put("nobody", user(apps=("shop",)))
     server.book.put("other", user(*others, apps=("shop",)))
     server.book.put("elsewhere", user(f"allow {action} elsewhere", apps=("shop",)))
-    server.book.put("denied", user("allow * *", f"deny {action} *", apps=("shop",)))
+    denied = [f"deny {each} *" for each in (action, ALSO_BY.get(command)) if each]
+    server.book.put("denied", user("allow * *", *denied, apps=("shop",)))
     for name in ("nobody", "other", "elsewhere", "denied"):
         connection = await server.connect(name, app="shop")
         with pytest.raises(Forbidden, match=f"{name}.*{action}"):
@@ -220,6 +222,20 @@ async def test_making_a_topic_by_using_it_needs_manage(server: GuardedServer) ->
     with pytest.raises(Forbidden, match="manage"):
         await connection.call(Command.PUBLISH, batch("new"))
     await connection.close()
+
+
+@pytest.mark.parametrize("command", ALSO_BY, ids=lambda command: Command(command).name)
+async def test_a_consumer_does_besides_what_consumers_need(
+    server: GuardedServer, command: Command
+) -> None:
+    server.book.put("shop", user("allow subscribe t", "allow subscribe group:g"))
+    server.book.put("half", user("allow subscribe group:g"))
+    connection, other = await server.connect("shop"), await server.connect("half")
+    await connection.call(command, request(command))
+    with pytest.raises(Forbidden):
+        await other.call(command, request(command))
+    await connection.close()
+    await other.close()
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 207])
