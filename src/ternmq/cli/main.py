@@ -16,7 +16,7 @@ from ternmq.cli.access import grant, quota, user
 from ternmq.cli.jobs import outbox, pipeline
 from ternmq.cli.messages import consume, dead, delay, find, half, ledger, send
 from ternmq.cli.processes import cluster, settings, up
-from ternmq.cli.servers import backup, bench, broker, doctor, meta, status
+from ternmq.cli.servers import backup, bench, broker, doctor, meta, secure, status
 from ternmq.cli.terminal.arguments import arranged, wants_json
 from ternmq.cli.terminal.extras import what_to_install
 from ternmq.cli.terminal.hints import USAGE_ERROR, HintingGroup
@@ -61,6 +61,7 @@ app.command("ledger")(ledger.ledger)
 app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)
 app.add_typer(settings.app, name="config", cls=HintingGroup)
+app.add_typer(secure.app, name="secure", cls=HintingGroup)
 app.command("version")(settings.version)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)

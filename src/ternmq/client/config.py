@@ -66,6 +66,9 @@ class ConnectOptions(TypedDict, total=False):
     lazy: bool
     password: str | Secret | None
     password_file: str | Path | None
+    tls_ca: str | Path
+    tls_certificate: str | Path
+    tls_key: str | Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,13 @@ class ClientConfig:
     """Of the user in the url (`tern://alice@host`), whose name `app` is then by default."""
     password_file: str | Path | None = None
     """A file that nobody else may read, whose first line is the password."""
+    tls_ca: str | Path = ""
+    """Of a `terns://` url: the file with the authorities (PEM) that servers are checked by; empty:
+    those of the system."""
+    tls_certificate: str | Path = ""
+    """The file with the certificate (PEM) that this client shows."""
+    tls_key: str | Path = ""
+    """And with its key, which only this user may read."""
 
     def __post_init__(self) -> None:
         check_name("application", self.app)
@@ -142,6 +152,15 @@ class ClientConfig:
         _within("spool_size_max", self.spool_size_max, 64 * KIB, 1024 * 1024 * MIB)
         if self.spool is not None and not (isinstance(self.spool, str | Path) and str(self.spool)):
             raise BadConfig(f"spool is {self.spool!r}; it is the path of a directory")
+        for name in ("tls_ca", "tls_certificate", "tls_key"):
+            if not isinstance(getattr(self, name), str | Path):
+                raise BadConfig(f"{name} is {shown(getattr(self, name))}; it is the path of a file")
+
+    @property
+    def tls_files(self) -> dict[str, str]:
+        """As a url has them."""
+        named = {"ca": self.tls_ca, "cert": self.tls_certificate, "key": self.tls_key}
+        return {name: str(path) for name, path in named.items()}
 
     @property
     def encoding(self) -> Encoding:

@@ -1,5 +1,6 @@
 """Makes the guard of a server with security on: its book, filled by the directory, and its log."""
 
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from ternmq.security.access.audit import AuditLog, audit_file
 from ternmq.security.access.book import AccessBook
 
 ALIKE = "tern access 1: nobody"
-"""All servers answer alike about users that do not exist."""
+"""All servers with one node secret answer alike about users that do not exist."""
 
 
 @asynccontextmanager
@@ -36,7 +37,7 @@ async def guarding(
         book,
         DirectoryFacts(directory, directory.silent_s),
         audit=audit,
-        secret=secret.derived(ALIKE) if secret is not None else ALIKE.encode(),
+        secret=secrets.token_bytes(32) if secret is None else secret.derived(ALIKE),
         monotonic=clock.monotonic,
     )
     follow_access(book, directory)

@@ -35,10 +35,13 @@ from ternmq.meta.server_commands import (
     is_server,
     shown_to,
 )
+from ternmq.rpc.guarded.guard import Guard
+from ternmq.rpc.guarded.guarded_peer import GuardedHandler
 from ternmq.rpc.node_proof import proven
 from ternmq.rpc.pending_requests import PendingRequests
-from ternmq.rpc.server import Peer
+from ternmq.rpc.server import Handler, Peer
 from ternmq.security.access.book import AccessBook
+from ternmq.security.tls.server_tls import ServerTls, tls_facts
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome
 from ternmq.wire.messages.limits import (
@@ -104,14 +107,23 @@ class MetaIdentity:
     """Of clients."""
     server_heartbeat_ms: int = HEARTBEAT_MS
     insecure: bool = False
+    tls: ServerTls | None = None
 
 
 class MetaRouter:
     """Implements `rpc.server.Handler`."""
 
     def __init__(
-        self, directory: MetaDirectory, routes: RouteTable, *, identity: MetaIdentity, clock: Clock
+        self,
+        directory: MetaDirectory,
+        routes: RouteTable,
+        *,
+        identity: MetaIdentity,
+        clock: Clock,
+        guard: Guard | None = None,
     ) -> None:
+        """With a guard nobody reaches this but by `door`."""
+        self.door: Handler = self if guard is None else GuardedHandler(self, guard)
         self._directory = directory
         self._routes = routes
         self._identity = identity
@@ -365,6 +377,7 @@ class MetaRouter:
             cluster=self._directory.cluster,
             registry_at_ms=self._directory.news.answered_at_ms,
             insecure=identity.insecure,
+            **tls_facts(identity.tls),
         )
 
     async def finish(self) -> None:

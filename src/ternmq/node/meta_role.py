@@ -28,6 +28,7 @@ from ternmq.node.first_admin import with_admin
 from ternmq.rpc.node_proof import NodeSecret
 from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
+from ternmq.security.tls.server_tls import ServerTls
 
 OpenRegistry = Callable[[], Registry]
 
@@ -53,6 +54,7 @@ async def serving_meta_role(
     secret: NodeSecret,
     clock: Clock,
     open_registry: OpenRegistry | None = None,
+    tls: ServerTls | None = None,
 ) -> AsyncIterator[Meta]:
     """Names first, then listen."""
     security = config.meta.listener.security
@@ -84,8 +86,9 @@ async def serving_meta_role(
             heartbeat_ms=config.meta.listener.heartbeat_ms,
             server_heartbeat_ms=config.meta.server_heartbeat_ms,
             insecure=config.exposed,
+            tls=tls,
         )
-        handler = MetaRouter(directory, routes, identity=identity, clock=clock)
+        handler = MetaRouter(directory, routes, identity=identity, clock=clock, guard=guard)
         async with serving_meta(
             config.host,
             config.meta_port,
@@ -93,7 +96,7 @@ async def serving_meta_role(
             limits=config.meta.listener.limits,
             clock=clock,
             secret=secret,
-            guard=guard,
+            tls=tls,
         ) as listener:
             yield Meta(directory=directory, routes=routes, handler=handler, listener=listener)
 

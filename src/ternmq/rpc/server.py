@@ -3,7 +3,7 @@
 One timer per listener, the *sweep*, looks at all peers once a second: silent ones, half-sent
 frames, peers that do not read. Stopping: `stop_accepting()` first, then the owner finishes what it
 has accepted, then leaving the block closes every peer after sending what was written, bounded by
-`limits.linger`.
+`limits.linger`. With TLS connections come through a door of their own (`security/tls/door`).
 """
 
 import asyncio
@@ -12,18 +12,19 @@ import resource
 import socket
 from collections.abc import AsyncIterator, KeysView
 from contextlib import asynccontextmanager
+from typing import Any
 
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig, OverLimit
 from ternmq.core.log import get_logger
 from ternmq.rpc.address import join_address
 from ternmq.rpc.connection_pool import ConnectionPool
-from ternmq.rpc.guarded.guard import Guard
 from ternmq.rpc.guarded.guarded_peer import GuardedHandler, GuardedPeer
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.memory import keep_freed_memory
 from ternmq.rpc.node_proof import NodeGate
 from ternmq.rpc.peer import Handler, Peer
+from ternmq.security.tls.door import BACKLOG, IncomingTls, TlsDoor, TlsTerms
 
 __all__ = [
     "Handler",
@@ -37,7 +38,6 @@ __all__ = [
 
 log = get_logger()
 
-BACKLOG = 1_024
 FILES_KEPT = 128
 """Open files that are not for connections: logs, the registry, what the interpreter has open."""
 
@@ -51,14 +51,16 @@ class Listener:
         handler: Handler,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        guard: Guard | None = None,
+        tls: IncomingTls | None = None,
     ) -> None:
         self._pool = pool
         self._handler = handler
-        self._guard = guard
         self._clock = clock
         self._loop = loop
+        self.tls = tls
+        """None: in the clear."""
         self._server: asyncio.Server | None = None
+        self._door: TlsDoor | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.address: tuple[str, int] = ("", 0)
 
@@ -78,32 +80,53 @@ class Listener:
 
     async def start(self, host: str, port: int) -> None:
         """Bind and listen; raises `BadConfig` if the address cannot be had."""
-        pool = self._pool
-        pool.now = self._clock.monotonic()  # It may have been made a while ago.
+        self._pool.now = self._clock.monotonic()  # It may have been made a while ago.
         try:
-            self._server = await self._loop.create_server(
-                self._new_peer, host, port, backlog=BACKLOG, reuse_address=True
+            name = await (
+                self._listen(host, port) if self.tls is None else self._open_door(host, port)
             )
         except OSError as error:
             raise BadConfig(cannot_listen(host, port, error)) from error
-        name = self._server.sockets[0].getsockname()
         self.address = (name[0], name[1])
         self._schedule()
 
-    def _new_peer(self) -> Peer:
-        if self._guard is None:
-            return Peer(self._pool, self._handler)
-        return GuardedPeer(self._pool, GuardedHandler(self._handler, self._guard), self._guard)
+    def _new_peer(self, terms: TlsTerms | None = None) -> Peer:
+        handler = self._handler
+        if isinstance(handler, GuardedHandler):
+            return GuardedPeer(self._pool, handler, tls=terms)
+        return Peer(self._pool, handler, tls=terms)
+
+    async def _listen(self, host: str, port: int) -> Any:
+        """In the clear."""
+        self._server = await self._loop.create_server(
+            self._new_peer, host, port, backlog=BACKLOG, reuse_address=True
+        )
+        return self._server.sockets[0].getsockname()
+
+    async def _open_door(self, host: str, port: int) -> Any:
+        """Over TLS."""
+        assert self.tls is not None
+        pool = self._pool
+        limits = pool.limits
+        self._door = TlsDoor(
+            self.tls, pool, self._new_peer, arrive_s=limits.hello_timeout, linger_s=limits.linger
+        )
+        await self._door.open(host, port)
+        return self._door.sockets[0].getsockname()
 
     def stop_accepting(self) -> None:
         """Refuse new connections; those that are there go on."""
         if self._server is not None:
             self._server.close()
             self._server = None
+        if self._door is not None:
+            self._door.close()
 
     async def stop(self) -> None:
         """Close all peers, giving what was written up to `linger` to be sent."""
         self.stop_accepting()
+        if self._door is not None:
+            await self._door.empty()
         pool = self._pool
         for peer in tuple(pool.peers):
             peer.close()
@@ -157,10 +180,10 @@ async def listening(
     limits: ServerLimits,
     clock: Clock,
     gate: NodeGate | None = None,
-    guard: Guard | None = None,
+    tls: IncomingTls | None = None,
 ) -> AsyncIterator[Listener]:
     """Serve while the block runs; port 0 takes a free one, see `Listener.address`."""
-    listener = make_listener(handler, limits=limits, clock=clock, gate=gate, guard=guard)
+    listener = make_listener(handler, limits=limits, clock=clock, gate=gate, tls=tls)
     async with started(listener, host, port):
         yield listener
 
@@ -181,15 +204,15 @@ def make_listener(
     limits: ServerLimits,
     clock: Clock,
     gate: NodeGate | None = None,
-    guard: Guard | None = None,
+    tls: IncomingTls | None = None,
 ) -> Listener:
-    """One that does not listen yet; without a gate no server of the cluster can come, without a
-    guard everybody else can."""
+    """One that does not listen yet; without a gate no server of the cluster can come, without
+    `tls` nothing is encrypted."""
     keep_freed_memory()
     gate = gate or NodeGate(None, "broker", now=clock.monotonic)
     pool: ConnectionPool[Peer] = ConnectionPool(limits, clock.monotonic, gate)
     pool.connections_max = _connections_possible(limits.connections_max)
-    return Listener(pool, handler, clock, asyncio.get_running_loop(), guard)
+    return Listener(pool, handler, clock, asyncio.get_running_loop(), tls)
 
 
 def _connections_possible(wanted: int) -> int:

@@ -1,1 +1,1 @@
-"""Who is there, and what they may do; and that nobody listens."""
+"""Who may come in, how that is proven, and how what is sent is kept from others."""

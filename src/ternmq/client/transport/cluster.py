@@ -21,10 +21,11 @@ from ternmq.core.process import VERSION
 from ternmq.core.slots import slot_of
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.routes import RouteCache
-from ternmq.discovery.url import parse_url
+from ternmq.discovery.url import read_url
 from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.guarded.user_login import UserGreeting, UserLogin
-from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting
+from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting, over
+from ternmq.security.tls.client_tls import ClientTls, OutgoingTls
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.order_keys import Home, Placement
 from ternmq.wire.messages.servers import Route
@@ -80,11 +81,15 @@ class Cluster:
         app: str,
         timeout: float,
         credential: NodeCredential | None = None,
+        tls: OutgoingTls | None = None,
         login: UserLogin | None = None,
     ) -> None:
-        """With a `credential` it is a server of the cluster that asks, with a `login` a user."""
+        """With a `credential` it is a server of the cluster that asks; `tls` is its own then, else
+        as the url says. With a `login` it is a user."""
+        named = read_url(url)
         self.url = url
         self.timeout = timeout
+        self._tls = tls or (None if named.tls is None else ClientTls(named.tls))
         self.hello = Hello(
             protocol=PROTOCOL_VERSION,
             app=app,
@@ -94,12 +99,13 @@ class Cluster:
             pid=os.getpid(),
         )
         self._login = login
-        self._greeting: Greeting = (
+        self._greeting: Greeting = over(
             self._as_user(self.hello)
             if credential is None
-            else NodeGreeting(self.hello, credential)
+            else NodeGreeting(self.hello, credential),
+            self._tls,
         )
-        self._cache = RouteCache(parse_url(url), self._greeting, timeout=timeout)
+        self._cache = RouteCache(named.addresses, self._greeting, timeout=timeout)
         self._servers: dict[tuple[Kind, str], Link] = {}
         self._readers: dict[str, Link] = {}
         self._stale = False
@@ -110,13 +116,16 @@ class Cluster:
     @classmethod
     def of_server(cls, access: ClusterAccess, *, app: str, timeout: float) -> "Cluster":
         """As a server of the cluster reaches the others."""
-        return cls(access.url, app=app, timeout=timeout, credential=access.credential)
+        return cls(
+            access.url, app=app, timeout=timeout, credential=access.credential, tls=access.tls
+        )
 
     def greeting_apart(self) -> Greeting:
         """For a connection beside the links, with a session of its own."""
-        return self._as_user(msgspec.structs.replace(self.hello, session=secrets.token_bytes(16)))
+        hello = msgspec.structs.replace(self.hello, session=secrets.token_bytes(16))
+        return over(self._as_user(hello), self._tls)
 
-    def _as_user(self, hello: Hello) -> Greeting:
+    def _as_user(self, hello: Hello) -> Hello | UserGreeting:
         return hello if self._login is None else UserGreeting(hello, self._login)
 
     @property

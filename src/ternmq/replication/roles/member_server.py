@@ -28,6 +28,7 @@ from ternmq.replication.member.server_kind import ServerKind
 from ternmq.replication.roles.role_loop import run_roles
 from ternmq.rpc.address import join_address
 from ternmq.rpc.guarded.guard import Guard
+from ternmq.rpc.guarded.guarded_peer import GuardedHandler
 from ternmq.rpc.node_proof import NodeGate
 from ternmq.rpc.server import make_listener, started
 from ternmq.storage.files.disk import Disk
@@ -150,13 +151,17 @@ async def _join(
         hello=cluster.access.greeting(cluster.app),
         door=door,
         listener=make_listener(
-            door,
+            door if guard is None else GuardedHandler(door, guard),
             limits=listener.limits,
             clock=clock,
             gate=NodeGate(
-                cluster.access.secret, trade.role, place.broker_group, now=clock.monotonic
+                cluster.access.secret,
+                trade.role,
+                place.broker_group,
+                now=clock.monotonic,
+                cluster=cluster.access.cluster,
             ),
-            guard=guard,
+            tls=cluster.access.tls,
         ),
         join=partial(_ask, trade, directory, record, empty, me),
         standing=standing,

@@ -21,8 +21,11 @@ from ternmq.rpc.peer import Handler, Peer
 from ternmq.security.access import scram
 from ternmq.security.access.narrowing import NARROWED, narrowed
 from ternmq.security.access.rights import Right
+from ternmq.security.tls.door import TlsTerms
+from ternmq.security.tls.peer_certificate import PeerCertificate
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import (
+    BY_CERTIFICATE,
     BY_NODE_SECRET,
     BY_SCRAM,
     Auth,
@@ -42,10 +45,16 @@ METHODS = [BY_SCRAM]
 class GuardedPeer(Peer):
     """A client, or a server of the cluster, that has to say who it is."""
 
-    def __init__(self, pool: ConnectionPool[Peer], handler: "GuardedHandler", guard: Guard) -> None:
-        super().__init__(pool, handler)
-        self._guard = guard
-        self._entrance = GuardedEntrance(self, pool, guard)
+    def __init__(
+        self,
+        pool: ConnectionPool[Peer],
+        handler: "GuardedHandler",
+        *,
+        tls: TlsTerms | None = None,
+    ) -> None:
+        super().__init__(pool, handler, tls=tls)
+        self._guard = handler.guard
+        self._entrance = GuardedEntrance(self, pool, handler.guard)
         self.known: set[object] = set()
         """Which batches it may send, by what stands in their headers."""
         self.used: set[Right] = set()
@@ -54,8 +63,7 @@ class GuardedPeer(Peer):
     @property
     def private(self) -> bool:
         """Nobody listens on the way."""
-        encrypted = self._transport.get_extra_info("ssl_object") is not None
-        return encrypted or is_loopback(self.address[0])
+        return self.tls is not None or is_loopback(self.address[0])
 
     def answer(self, command: int, correlation: int, *buffers: Buffer) -> None:
         if command in NARROWED and self.rights is not None:
@@ -73,22 +81,22 @@ class GuardedHandler:
 
     def __init__(self, handler: Handler, guard: Guard) -> None:
         self._handler = handler
-        self._guard = guard
+        self.guard = guard
 
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
-        self._guard.admit(peer)
+        self.guard.admit(peer)
         try:
             return self._handler.welcome(peer, hello)
         except BaseException:
-            self._guard.leave(peer)
+            self.guard.leave(peer)
             raise
 
     def frame(self, peer: Peer, frame: Frame) -> None:
-        self._guard.check(peer, frame)
+        self.guard.check(peer, frame)
         self._handler.frame(peer, frame)
 
     def lost(self, peer: Peer) -> None:
-        self._guard.leave(peer)
+        self.guard.leave(peer)
         self._handler.lost(peer)
 
 
@@ -109,18 +117,22 @@ class GuardedEntrance(Entrance):
     def expects(self) -> Command:
         return super().expects if self._begun is None else Command.AUTH
 
-    def step(self, frame: Frame, address: str) -> Hello | Challenge:
+    def step(
+        self, frame: Frame, address: str, certificate: PeerCertificate | None = None
+    ) -> Hello | Challenge:
         if self._begun is not None:
             if frame.command != Command.AUTH or frame.flags:
                 raise ProtocolError("AUTH follows")
             return self._finish(unpack(frame.payload, Auth))
         if frame.command != Command.HELLO or frame.flags or super().expects is Command.AUTH:
-            return super().step(frame, address)  # A server of the cluster, or a mistake.
+            return super().step(
+                frame, address, certificate
+            )  # A server of the cluster, or a mistake.
         hello = read_hello(frame)
         if hello.method == BY_SCRAM:
             return self._begin(hello, bytes(frame.payload))
-        if hello.method == BY_NODE_SECRET:
-            return super().step(frame, address)
+        if hello.method in (BY_NODE_SECRET, BY_CERTIFICATE):
+            return super().step(frame, address, certificate)
         raise Unauthorized(
             "this cluster wants to know who comes: connect to tern://USER@HOST with password=, "
             "password_file=, or TERN_PASSWORD in the environment",
@@ -151,7 +163,8 @@ class GuardedEntrance(Entrance):
         said = Challenge(
             nonce=secrets.token_bytes(scram.NONCE_SIZE), proof=pack(salt), role="broker"
         )
-        self._begun = hello, start.user, payload + pack(said)
+        shown = b"" if self._peer.tls is None else self._peer.tls.shown
+        self._begun = hello, start.user, payload + pack(said) + shown
         return said
 
     def _finish(self, auth: Auth) -> Hello:

@@ -14,7 +14,7 @@ import msgspec
 
 from ternmq.core.errors import ProtocolError, Unauthorized
 from ternmq.core.ids import check_name
-from ternmq.rpc.node_proof import Call
+from ternmq.rpc.node_proof import Call, Channel
 from ternmq.security.access import scram
 from ternmq.security.access.secret import Secret
 from ternmq.wire.messages.hello import (
@@ -62,9 +62,9 @@ class UserGreeting:
     hello: Hello
     login: UserLogin
 
-    async def greet(self, call: Call, address: str, *, private: bool) -> Welcome:
+    async def greet(self, call: Call, address: str, channel: Channel) -> Welcome:
         """Both legs; raises `Unauthorized` where either side is not who it should be."""
-        if not private:
+        if not channel.private:
             raise Unauthorized(
                 f"the password of {self.login.user!r} is not used towards {address}: others could "
                 "listen; connect by TLS (terns://…)"
@@ -76,7 +76,10 @@ class UserGreeting:
             salt = unpack(unpack(answer, Challenge).proof, ScramSalt)
         except ProtocolError:
             return _unguarded(answer)
-        key, talk = await self.login.salted(salt.salt, salt.iterations), hello + answer
+        key, talk = (
+            await self.login.salted(salt.salt, salt.iterations),
+            hello + answer + channel.shown,
+        )
         proof = pack(Auth(proof=scram.client_proof(key, talk)))
         welcome = unpack(await call(Command.AUTH, proof), ProvenWelcome)
         if not scram.is_server(key, talk, welcome.proof):

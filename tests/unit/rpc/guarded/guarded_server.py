@@ -10,6 +10,7 @@ from ternmq.core.clock import SystemClock
 from ternmq.rpc.address import join_address
 from ternmq.rpc.connection import Connection
 from ternmq.rpc.guarded.guard import Guard
+from ternmq.rpc.guarded.guarded_peer import GuardedHandler
 from ternmq.rpc.guarded.user_login import UserGreeting, UserLogin
 from ternmq.rpc.node_proof import NodeGate
 from ternmq.rpc.peer import Peer
@@ -116,11 +117,10 @@ async def guarded_server(folder: Path) -> AsyncIterator[GuardedServer]:
     async with listening(
         "127.0.0.1",
         0,
-        server,
+        GuardedHandler(server, guard),
         limits=ServerLimits(sweep=0.05, linger=0.2),
         clock=clock,
         gate=gate,
-        guard=guard,
     ) as listener:
         server.address = join_address(*listener.address)
         yield server

@@ -16,9 +16,12 @@ from ternmq.core.errors import (
 )
 from ternmq.rpc.connection import Connection
 from ternmq.rpc.guarded.guarded_peer import bound_session
+from ternmq.rpc.guarded.user_login import UserGreeting, UserLogin
+from ternmq.rpc.node_proof import Channel
 from ternmq.security.access import scram
 from ternmq.security.access.book import AccessEntry
 from ternmq.security.access.failed_logins import OF_USER_MAX
+from ternmq.security.access.secret import Secret
 from ternmq.wire.messages.hello import (
     BY_SCRAM,
     PROTOCOL_VERSION,
@@ -67,6 +70,9 @@ class Talker:
 
     async def auth(self, proof: bytes) -> bytes:
         return bytes(await self._connection.call(Command.AUTH, pack(Auth(proof=proof))))
+
+    async def call_raw(self, command: int, payload: bytes) -> bytearray:
+        return await self._connection.call(command, payload)
 
     async def call(self, command: int, payload: bytes = b"") -> bytes:
         return bytes(await self._connection.call(command, payload))
@@ -248,15 +254,25 @@ async def test_a_server_that_does_not_know_the_user_is_left(server: GuardedServe
 
 
 async def test_who_is_asked_for_a_password_over_a_wire_that_others_hear_does_not_answer() -> None:
-    from ternmq.rpc.guarded.user_login import UserGreeting, UserLogin
-    from ternmq.security.access.secret import Secret
-
     async def call(command: int, payload: bytes) -> bytearray:
         raise AssertionError("nothing is said")
 
     login = UserGreeting(scram_hello(), UserLogin("shop", Secret(PASSWORD)))
     with pytest.raises(Unauthorized, match="terns://"):
-        await login.greet(call, "10.0.0.1:7700", private=False)
+        await login.greet(call, "10.0.0.1:7700", Channel(private=False))
+
+
+async def test_a_proof_is_bound_to_the_certificate_that_the_server_showed(
+    server: GuardedServer,
+) -> None:
+    """Who sits in between with another certificate cannot pass it on."""
+    server.book.put("shop", user())
+    talker = await Talker.open(server)
+    login = UserGreeting(scram_hello(), UserLogin("shop", Secret(PASSWORD)))
+    with pytest.raises(Unauthorized, match="wrong"):
+        await login.greet(
+            talker.call_raw, server.address, Channel(private=True, shown=b"of another")
+        )
 
 
 async def test_a_user_is_only_the_applications_that_it_may_be(server: GuardedServer) -> None:
