@@ -71,8 +71,13 @@ class DirectoryFacts:
     def exists(self, topic: str) -> bool:
         return self._directory.topic(topic) is not None
 
-    def owners(self, hidden: str) -> list[Right] | None:
-        """What is kept for people is reached by who may operate on what it was kept for."""
+    def owners(self, hidden: str, action: Action) -> list[Right] | None:
+        """What is kept for people is looked at by who may operate on what it was kept for; of
+        messages from outside only those of a replay go into one, a group's private lane."""
+        if action is Action.SUBSCRIBE or (
+            action is Action.PUBLISH and not hidden.startswith(LANE_PREFIX)
+        ):
+            return None
         if hidden.startswith(DEAD_PREFIX):
             return [(Action.OPERATE, "group", plain_name(hidden))]
         if hidden.startswith(REFUSED_PREFIX):

@@ -92,9 +92,9 @@ class NodeConfig:
             raise BadConfig(
                 f"host = {self.host!r} is reached from other machines, and whoever reaches it may "
                 "send, read and delete. Listen on 127.0.0.1; or let everybody log in: tls = true "
-                "and security = true; or let in only who has a certificate of yours: tls = true and "
-                'tls_client_certificates = "required" (tern secure init DIR makes the files); or, '
-                "where a private network or a firewall keeps others out, "
+                "and security = true; or let in only who has a certificate of yours: tls = true "
+                'and tls_client_certificates = "required" (tern secure init DIR makes the files); '
+                "or, where a private network or a firewall keeps others out, "
                 "write insecure = true (--insecure, TERN_INSECURE=true)"
             )
         if self.ports <= self.metrics_port <= self.delay_port:

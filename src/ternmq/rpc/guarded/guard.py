@@ -24,7 +24,7 @@ from ternmq.wire.actions import ACTIONS, ALSO_BY, Action
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.limits import Verifier
 from ternmq.wire.numbers import Command
-from ternmq.wire.resources import RESOURCES, batch_names
+from ternmq.wire.resources import RESOURCES, Resource, batch_names
 
 STALE_S = 24 * 3600.0
 """So long a server goes on with what it knew while no registry answers."""
@@ -44,8 +44,8 @@ class TopicFacts(Protocol):
 
     def exists(self, topic: str) -> bool: ...
 
-    def owners(self, hidden: str) -> list[Right] | None:
-        """By which rights a topic of our own is reached; None: by none."""
+    def owners(self, hidden: str, action: Action) -> list[Right] | None:
+        """By which rights a topic of our own is reached for this; None: by none."""
 
     def silent_s(self) -> float:
         """For how long no registry was heard."""
@@ -201,7 +201,7 @@ class Guard:
             return  # Nobody answers it.
         action, found = ACTIONS[command], RESOURCES[command](frame.payload)
         also = ALSO_BY.get(command)
-        if also is not None and all(rights.may(also, *resource) for resource in found):
+        if also is not None and not _all(rights, action, found) and _all(rights, also, found):
             action = also
         for kind, name in found:
             self._need(peer, rights, action, kind, name)
@@ -220,7 +220,7 @@ class Guard:
     def _need(self, peer: Peer, rights: Rights, action: Action, kind: str, name: str) -> None:
         needed: Iterable[Right] = [(action, kind, name)]
         if kind == "topic" and name.startswith("%"):
-            owners = self._topics.owners(name)
+            owners = self._topics.owners(name, action)
             if owners is None:
                 raise Forbidden(f"{name!r} belongs to the servers")
             needed = owners
@@ -233,6 +233,10 @@ class Guard:
                         f"{KNOWN_MAX} topics were asked for on this connection; open another"
                     )
                 used.add(right)
+
+
+def _all(rights: Rights, action: Action, found: list[Resource]) -> bool:
+    return all(rights.may(action, *resource) for resource in found)
 
 
 def state_of(peer: Peer) -> GuardedState:

@@ -180,6 +180,8 @@ async def test_dead_letters_are_reached_by_who_may_operate_on_their_group(
     with pytest.raises(Forbidden, match="operate on group 'g'"):
         await reader.call(Command.READ, read)
     await operator.call(Command.READ, read)
+    with pytest.raises(Forbidden, match="belongs to the servers"):
+        await operator.call(Command.PUBLISH, batch("%dead.g", "operator"))
     await reader.close()
     await operator.close()
 
