@@ -95,6 +95,7 @@ def test_the_way_from_a_new_node_to_users_with_rights_by_the_command_line(
     tern("user", "password", "shop", **shop, stdin=b"canary-7f3a-second\n")
     assert admin("grant", "remove", "shop", "publish", "order.*", "--json").json() == []
     listed = admin("user", "list")
+    assert admin("doctor", "--from-client").code == 0
     assert "shop" in listed.out
     again = tern("user", "bootstrap", "--data-dir", str(node.data_dir), "--json").json()
     assert again["password_file"] == str(node.data_dir / "admin-password")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ternmq.cli.terminal.options import APP, URL, Json, Url, app_at
+from ternmq.cli.terminal.options import URL, Json, Url, app_at
 from ternmq.cli.terminal.output import size, utc
 from ternmq.cli.terminal.report import CheckResult, Level, show_report
 from ternmq.core.errors import TernError
@@ -63,17 +63,25 @@ async def _reach(url: str) -> list[CheckResult]:
     from importlib.metadata import version
 
     from ternmq.cli.servers.doctor_reach import examine
+    from ternmq.client.config import ClientConfig
+    from ternmq.client.transport.login import find_login
     from ternmq.discovery.url import read_url
+    from ternmq.rpc.guarded.user_login import UserGreeting
     from ternmq.rpc.node_proof import over
     from ternmq.security.tls.client_tls import ClientTls
     from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 
     named = read_url(url)
     hello = Hello(
-        protocol=PROTOCOL_VERSION, app=APP, version=version("ternmq"), session=os.urandom(16)
+        protocol=PROTOCOL_VERSION,
+        app=app_at(url),
+        version=version("ternmq"),
+        session=os.urandom(16),
     )
     tls = None if named.tls is None else ClientTls(named.tls)
-    return await examine(named.addresses, over(hello, tls))
+    login, _ = find_login(url, ClientConfig(), os.environ)
+    greeting = hello if login is None else UserGreeting(hello, login)
+    return await examine(named.addresses, over(greeting, tls))
 
 
 async def _examine(url: str) -> list[CheckResult]:
