@@ -2,7 +2,7 @@
 
 An identity is kept as the settings of a hidden topic (`discovery/access_news.py`), so a change is
 one transaction of the registry, whichever it is, and is heard by every server like a changed topic.
-Works without security too: users are made before it is switched on. Never sees a password.
+Asked through a guard only (`MetaRouter`). Never sees a password.
 """
 
 import os

@@ -160,7 +160,7 @@ class MetaRouter:
         self._connections -= 1
 
     def _commands(self, names: ServerCommands, standings: StandingCommands) -> dict[int, Handle]:
-        later, servers_only = self._answers, self._answers_servers
+        later, servers_only, granted = self._answers, self._answers_servers, self._answers_guarded
         return {
             # Clients.
             Command.ROUTES: self._find_routes,
@@ -172,10 +172,10 @@ class MetaRouter:
             Command.LIMIT_SET: later(LimitSet, self._set_limit),
             Command.LIMIT_LIST: self._list_limits,
             # Who may grant.
-            Command.USER_SET: later(UserSet, self._access.set_user),
-            Command.USER_LIST: later(UserFind, self._access.find),
-            Command.USER_REMOVE: later(UserNamed, self._access.remove),
-            Command.GRANT_SET: later(GrantSet, self._access.grant),
+            Command.USER_SET: granted(UserSet, self._access.set_user),
+            Command.USER_LIST: granted(UserFind, self._access.find),
+            Command.USER_REMOVE: granted(UserNamed, self._access.remove),
+            Command.GRANT_SET: granted(GrantSet, self._access.grant),
             # Operators.
             Command.STANDINGS: later(StandingFind, standings.find),
             Command.MEMBER_LEAD: self._lead(standings),
@@ -223,6 +223,19 @@ class MetaRouter:
             wanted = unpack(frame.payload, kind)
             check_own(proven(peer), wanted)
             self._later(peer, frame, answer(wanted))
+
+        return handle
+
+    def _answers_guarded(self, kind: type[R], answer: Answer[R]) -> Handle:
+        """Where nobody has to say who he is, anybody could make himself an admin for later."""
+
+        def handle(peer: Peer, frame: Frame) -> None:
+            if self.door is self:
+                raise BadRequest(
+                    "security is off here, so nobody may make users: write security = true into "
+                    "the settings of all servers; the first start then makes an admin"
+                )
+            self._later(peer, frame, answer(unpack(frame.payload, kind)))
 
         return handle
 
