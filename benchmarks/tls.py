@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -86,7 +87,7 @@ def measure(*, count: int, rounds: int) -> Fields:
                         "consume": in_process(consume_load, url, pid, count, f"g{number}"),
                         **in_process(connect_load, url, 100),
                     }
-                    print(f"{number} {kind}: {json.dumps(figures)}", flush=True)
+                    print(f"{number} {kind}: {json.dumps(figures)}", file=sys.stderr, flush=True)
                     found[kind].append(figures)
         finally:
             for node in nodes.values():
@@ -100,6 +101,14 @@ def shares(found: dict[str, list[Fields]]) -> dict[str, float]:
         work: _median(found["tls"], work) / _median(found["plain"], work)
         for work in ("publish", "consume")
     }
+
+
+def targets(found: Fields) -> list[tuple[str, float, float, str]]:
+    """For the report of `make bench`."""
+    return [
+        (f"{work} over TLS / in the clear", share, SHARE_MIN, "at least")
+        for work, share in found["shares"].items()
+    ]
 
 
 def _median(runs: list[Fields], work: str) -> float:

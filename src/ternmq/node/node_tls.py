@@ -12,10 +12,14 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from ternmq.core.lifecycle import background
+from ternmq.core.log import get_logger
 from ternmq.core.units import SECOND_MS
 from ternmq.metrics.samples import Source
+from ternmq.node.addresses import advertised_host
 from ternmq.node.config import NodeConfig
 from ternmq.security.tls.server_tls import ServerTls, TlsWatch
+
+log = get_logger()
 
 
 @asynccontextmanager
@@ -26,6 +30,14 @@ async def using_tls(config: NodeConfig) -> AsyncIterator[ServerTls | None]:
         yield None
         return
     tls = ServerTls(security.files, clients_must_show=security.proves_clients)
+    host = advertised_host(config)
+    if not tls.certificate.is_for(host):
+        log.warning(
+            "clients are told to come to a host that the certificate is not for, and will not: "
+            "tern secure cert … --host makes one that is, advertised_host tells them another",
+            host=host,
+            certificate=str(security.tls_certificate_file),
+        )
     watch = TlsWatch(tls, interval_s=security.tls_reload_ms / SECOND_MS)
     with _heard(watch):
         async with background(tls=watch.run):

@@ -30,7 +30,7 @@ from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
 from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.connection_pool import ConnectionPool, Pause
 from ternmq.rpc.entrance import Entrance
-from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX
+from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX, TLS_HELLO_SIZE_MAX
 from ternmq.rpc.node_proof import NodeIdentity, proven
 from ternmq.security.access.rights import Rights
 from ternmq.security.tls.complaints import SPEAKS_PLAIN, begins_tls
@@ -89,7 +89,8 @@ class Peer(asyncio.BufferedProtocol):
         """What the peer has shown and an authority of ours has signed; None: nothing."""
         self._pool = pool
         self._handler = handler
-        self._decoder = FrameDecoder(receive_buffer(), size_max=HELLO_SIZE_MAX)
+        hello_max = HELLO_SIZE_MAX if tls is None else TLS_HELLO_SIZE_MAX
+        self._decoder = FrameDecoder(receive_buffer(), size_max=hello_max)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._correlation = 0
         self._gathered: list[Buffer] = []

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import ternmq
+import ternmq.sync
 from ternmq.core.errors import TernError
 from ternmq.discovery.url import with_tls_files
 from ternmq.security.tls.node_name import NodeName
@@ -156,11 +157,13 @@ def test_a_bad_file_is_told_and_the_old_certificate_stays(
 ) -> None:
     files.server()
     node = node_factory(environment={**files.settings(), "TERN_TLS_RELOAD_MS": "100"})
+    assert "certificate is not for" not in node.stderr_text()
     url = url_of(node, files)
     (files.folder / "node.pem").write_text("half a certif")
     wait_until(lambda: "not used" in node.stderr_text())
 
-    tern("send", "hello", "still here", url=url)
+    with ternmq.sync.connect(f"terns://127.0.0.1:{node.port}", tls_ca=files.ca) as mq:
+        mq.send("hello", b"still here")
     report = tern("doctor", url=url, code=1)
     assert "its new files are not used" in report.out
     files.server(replace=True)

@@ -22,6 +22,7 @@ from ternmq.core.errors import BadConfig, TernError, Unauthorized, Unavailable
 from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.security.tls.complaints import NO_CERTIFICATE, SPEAKS_TLS, begins_tls, said
+from ternmq.security.tls.contexts import ServerContexts
 from ternmq.security.tls.peer_certificate import PeerCertificate
 from ternmq.wire.frame import pack_header
 from ternmq.wire.messages.hello import failure
@@ -41,10 +42,8 @@ class IncomingTls(Protocol):
     """What a listener needs of TLS, asked for every connection."""
 
     @property
-    def incoming(self) -> ssl.SSLContext: ...
-
-    @property
-    def certificate(self) -> PeerCertificate: ...
+    def now(self) -> ServerContexts:
+        """What holds at this moment, all of one swap."""
 
     @property
     def clients_must_show(self) -> bool: ...
@@ -219,12 +218,12 @@ class TlsDoor:
             self._loop.remove_reader(descriptor)
 
     async def _shake_hands(self, sock: socket.socket) -> None:
-        tls = self._tls
-        terms, context = TlsTerms(tls.certificate.sha256, tls.clients_must_show), tls.incoming
+        now = self._tls.now
+        terms = TlsTerms(now.certificate.sha256, self._tls.clients_must_show)
         await self._loop.connect_accepted_socket(
             lambda: self._make_peer(terms),
             sock,
-            ssl=context,
+            ssl=now.incoming,
             ssl_handshake_timeout=self._arrive_s,
             ssl_shutdown_timeout=self._linger_s,
         )

@@ -5,6 +5,7 @@ authority of ours has signed become one; who shows none has none. Never holds a 
 """
 
 import hashlib
+import ipaddress
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,16 @@ class PeerCertificate:
     """Of the whole certificate (DER). Of a server's: the channel binding `tls-server-end-point`,
     for certificates signed with SHA-256 as RFC 5929 has it; both sides are ours, so it is always
     this one."""
+
+    def is_for(self, host: str) -> bool:
+        """Would a client that was told this host take it? For advice; OpenSSL decides."""
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            wanted = host.lower().rstrip(".")
+            around = "*." + wanted.partition(".")[2]
+            return any(name.lower() in (wanted, around) for name in self.dns_names)
+        return any(ipaddress.ip_address(each) == address for each in self.ip_addresses)
 
     @property
     def fingerprint(self) -> str:

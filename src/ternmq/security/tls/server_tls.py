@@ -52,9 +52,9 @@ class ServerTls:
         return self._now.certificate
 
     @property
-    def incoming(self) -> ssl.SSLContext:
+    def now(self) -> ServerContexts:
         """For the next one who comes."""
-        return self._now.incoming
+        return self._now
 
     def context(self) -> ssl.SSLContext:
         """For the next connection to another server."""
@@ -120,7 +120,7 @@ def tls_facts(tls: IncomingTls | None) -> dict[str, Any]:
     """The fields that STATUS has of it."""
     if tls is None:
         return {}
-    expires_at_ms = int(tls.certificate.not_after * SECOND_MS)
+    expires_at_ms = int(tls.now.certificate.not_after * SECOND_MS)
     return {"tls_trouble": tls.trouble, "tls_expires_at_ms": expires_at_ms}
 
 

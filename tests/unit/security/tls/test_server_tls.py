@@ -24,21 +24,21 @@ def files(tmp_path: Path) -> TlsFiles:
 
 def test_files_that_are_the_same_are_not_read_again(files: TlsFiles) -> None:
     tls = files.serving()
-    before = tls.incoming
+    before = tls.now.incoming
     tls.look()
 
-    assert tls.incoming is before and tls.swaps == 0
+    assert tls.now.incoming is before and tls.swaps == 0
 
 
 def test_new_files_are_taken_in_one_step(files: TlsFiles) -> None:
     tls = files.serving()
-    before, old = tls.certificate, (tls.incoming, tls.context())
+    before, old = tls.certificate, (tls.now.incoming, tls.context())
     files.server(replace=True)
     tls.look()
 
     assert tls.certificate != before
     assert tls.swaps == 1 and not tls.trouble
-    assert tls.incoming is not old[0] and tls.context() is not old[1]
+    assert tls.now.incoming is not old[0] and tls.context() is not old[1]
 
 
 def spoil(files: CertificateFiles, how: str) -> None:
@@ -64,16 +64,16 @@ BAD = ("no PEM", "another key", "gone", "a key for all", "an empty CA")
 def test_a_bad_file_leaves_the_old_ones_in_use_until_it_is_good(files: TlsFiles, bad: str) -> None:
     ca = files.ca.read_bytes()
     tls = files.serving()
-    before = tls.incoming
+    before = tls.now.incoming
     spoil(tls.files, bad)
     tls.look()
 
-    assert tls.incoming is before
+    assert tls.now.incoming is before
     assert tls.trouble and tls.swaps == 0
     files.ca.write_bytes(ca)
     files.server(replace=True)
     tls.look()
-    assert tls.incoming is not before
+    assert tls.now.incoming is not before
     assert not tls.trouble and tls.swaps == 1
 
 
