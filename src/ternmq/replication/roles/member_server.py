@@ -140,7 +140,7 @@ async def _join(
         await loop.run_in_executor(None, trade.note_acks_from_memory, False)
     await record.note(standing)
     listener = config.listener
-    role_switch = RoleSwitch(place.broker_group, trade.role, heartbeat_ms=listener.heartbeat_ms)
+    door = RoleSwitch(place.broker_group, trade.role, heartbeat_ms=listener.heartbeat_ms)
     site = MemberContext(
         kind=trade.kind,
         config=config.replication,
@@ -151,9 +151,9 @@ async def _join(
         member=member,
         record=record,
         hello=cluster.access.greeting(cluster.app),
-        role_switch=role_switch,
+        role_switch=door,
         listener=make_listener(
-            role_switch if guard is None else GuardedHandler(role_switch, guard),
+            door if guard is None else GuardedHandler(door, guard),
             limits=listener.limits,
             clock=clock,
             gate=NodeGate(
