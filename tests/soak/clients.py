@@ -155,7 +155,8 @@ async def _reject(message: ternmq.Message, diary: Diary) -> None:
 async def run(what: str, url: str, diary: Diary, name: str) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with ternmq.connect(url, app="soak", wait=60, delivery_timeout=DELIVERY_S) as mq:
+    # A name of its own: only who sent a transaction is asked what became of it.
+    async with ternmq.connect(url, app=name, wait=60, delivery_timeout=DELIVERY_S) as mq:
         if what == "produce":
             await SoakProducer(mq, diary, name).run(stop)
             return

@@ -15,6 +15,8 @@ SAMPLES_MIN = 16
 MEMORY_SHARE = 0.2
 MEMORY_SLACK = 24 << 20
 COUNT_SLACK = 8
+ROLE_DESCRIPTORS = 3
+"""A master has connections and files that a replica has not."""
 
 
 class Sample(NamedTuple):
@@ -30,12 +32,14 @@ class Growth(NamedTuple):
 
     before: Sample
     after: Sample
+    in_role: bool = True
+    """Had it one role all the time? A master needs more memory than a replica."""
 
     @property
     def flat(self) -> bool:
-        before, after = self
+        before, after, in_role = self
         return (
-            after.memory <= before.memory * (1 + MEMORY_SHARE) + MEMORY_SLACK
+            (not in_role or after.memory <= before.memory * (1 + MEMORY_SHARE) + MEMORY_SLACK)
             and after.descriptors <= before.descriptors + COUNT_SLACK
             and after.threads <= before.threads + COUNT_SLACK
         )
@@ -47,7 +51,8 @@ def growth(samples: Sequence[Sample]) -> Growth | None:
     if len(samples) < SAMPLES_MIN:
         return None
     quarter = len(samples) // 4
-    return Growth(_middle(samples[quarter : 2 * quarter]), _middle(samples[-quarter:]))
+    before, after = _middle(samples[quarter : 2 * quarter]), _middle(samples[-quarter:])
+    return Growth(before, after, abs(after.descriptors - before.descriptors) <= ROLE_DESCRIPTORS)
 
 
 def _middle(samples: Sequence[Sample]) -> Sample:
