@@ -164,8 +164,15 @@ class DelayReplicatedStore:
 
     async def reserve(self, site: MemberContext) -> int:
         epoch = max((starts[-1][0] for starts in self.tables().values() if starts), default=0)
+        names = {id: name for id, name in self._store.names.items() if name}
+        numbers = names.keys() | self._store.wal.counts.ends.keys()
         used = InUse(
-            broker_group=site.group, topic_ids=frozenset(), group_id=0, epoch=epoch, kind=site.kind
+            broker_group=site.group,
+            topic_ids=frozenset(numbers),
+            group_id=0,
+            epoch=epoch,
+            kind=site.kind,
+            names=names,
         )
         await site.directory.reserve(used)
         return epoch

@@ -19,6 +19,7 @@ Rules
 
 import asyncio
 import re
+import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -37,6 +38,7 @@ from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
 from ternmq.meta.batching import Batching
 from ternmq.meta.config import DEAD_AFTER_MS, TOPICS_MAX
+from ternmq.meta.numbering import Draw, leap
 from ternmq.meta.place import place
 from ternmq.meta.registries.registry import Change, GroupRow, NewGroup, News, NewTopic, Registry
 from ternmq.meta.registries.registry_worker import RegistryWorker
@@ -68,8 +70,10 @@ class MetaDirectory(TopicTable, StandingTable):
         worker: RegistryWorker,
         dead_after_ms: int = DEAD_AFTER_MS,
         topics_max: int = TOPICS_MAX,
+        draw: Draw = secrets.randbelow,
     ) -> None:
         super().__init__()
+        self._draw = draw
         self._topics_max = topics_max
         self._registry = registry
         self._clock = clock
@@ -98,6 +102,7 @@ class MetaDirectory(TopicTable, StandingTable):
 
     async def load(self) -> None:
         """Fill the copy in memory; once, before anything else."""
+        await self._worker.run(lambda: self._registry.leap(lambda last: leap(last, self._draw)))
         await self.news.start()
         self._add_topics(await self._worker.run(self._registry.topics))
         self._set_servers(await self._worker.run(self._registry.servers))
@@ -277,8 +282,10 @@ class MetaDirectory(TopicTable, StandingTable):
         live = {topic.id for topic in news.topics}
         held = list(self._topics.values())
         for topic in held:
-            if topic.id in news.deleted or (news.everything and topic.id not in live):
+            if topic.id in news.deleted:
                 self._drop_topic(topic)
+            elif news.everything and topic.id not in live:
+                self._unname(topic)
         for topic in news.topics:
             held_one = self._topics.get(topic.name)
             if held_one is None:

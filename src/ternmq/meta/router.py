@@ -122,6 +122,7 @@ class MetaRouter:
             role="meta",
             node=self._identity.node,
             heartbeat_ms=self._identity.heartbeat_ms,
+            cluster=self._directory.cluster,
         )
 
     def lost(self, peer: Peer) -> None:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from ternmq.discovery.cluster_access import ClusterAccess
+from ternmq.discovery.known_cluster import KnownCluster
 from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
@@ -20,6 +21,7 @@ class ClusterJoin:
     """Of the meta servers."""
     greeting: Greeting
     directory: RemoteDirectory
+    known: KnownCluster
 
 
 @asynccontextmanager
@@ -30,7 +32,9 @@ async def joined(access: ClusterAccess, app: str) -> AsyncIterator[ClusterJoin]:
     cache = RouteCache(addresses, greeting)
     try:
         async with remote_directory(cache) as directory:
-            yield ClusterJoin(addresses=addresses, greeting=greeting, directory=directory)
+            yield ClusterJoin(
+                addresses=addresses, greeting=greeting, directory=directory, known=cache.cluster
+            )
     finally:
         await cache.close()
 

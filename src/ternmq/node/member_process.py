@@ -46,7 +46,13 @@ async def serving_member_alone(
             serve(directory=cluster.directory, clock=clock, disk=disk, access=access)
         )
         heartbeats = await stack.enter_async_context(
-            registered(cluster.addresses, cluster.greeting, route, member=server.member)
+            registered(
+                cluster.addresses,
+                cluster.greeting,
+                route,
+                member=server.member,
+                cluster=cluster.known,
+            )
         )
         server.watch(heartbeats.set_epoch)
         await stack.enter_async_context(serving_metrics(config, [server.figures], clock=clock))

@@ -137,6 +137,9 @@ class Watched:
         self._enter(1)
         return self._inner.reserve(used, now_ms=now_ms)
 
+    def leap(self, after: Callable[[int], int]) -> None:
+        self._inner.leap(after)
+
     def close(self) -> None:
         self.closed = True
         self._inner.close()
@@ -391,15 +394,16 @@ async def test_a_registry_that_does_not_open_is_the_error_of_starting() -> None:
 async def test_what_a_brokers_data_uses_is_reserved_off_the_loop_and_the_unknown_is_named(
     watched: Watched,
 ) -> None:
-    used = InUse(broker_group="a", topic_ids=frozenset({1, 3, 4, 5}), group_id=0, epoch=0)
     async with serving_directory(lambda: watched, clock=SystemClock()) as service:
-        await service.create_topic("orders", PLAIN)
+        known = (await service.create_topic("orders", PLAIN)).id
+        unknown = frozenset({known + 2, known + 3, known + 4})
+        used = InUse(broker_group="a", topic_ids=unknown | {known}, group_id=0, epoch=0)
         with capture_logs() as logs:
-            assert await service.reserve(used) == {3, 4, 5}
-        assert (await service.create_topic("more", PLAIN)).id == 6
+            assert await service.reserve(used) == unknown
+        assert (await service.create_topic("more", PLAIN)).id == known + 5
 
     assert threading.get_ident() not in watched.threads
-    assert [line["unknown_topics"] for line in logs] == ["3..5"]
+    assert [line["unknown_topics"] for line in logs] == [f"{known + 2}..{known + 4}"]
 
 
 async def test_changed_settings_are_seen_and_told_once_they_are_stored(watched: Watched) -> None:
