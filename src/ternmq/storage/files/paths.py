@@ -13,6 +13,7 @@
     base                                 what an empty replica begins with, until it is installed
     epochs                               which master wrote which part of the logs
     member                               who this is in its broker group, see member.py
+    reserve                              room for these small files on a full disk, see reserve.py
     floor                                where the message log begins since segments were removed
     unclean                              there while a broker runs; found at start means it crashed
     quarantine/                          bytes that should have been good and were not, with reports
