@@ -243,7 +243,7 @@ class MetaRouter:
 
     def _place(self, peer: Peer, frame: Frame) -> None:
         wanted = unpack(frame.payload, PlaceChange)
-        if wanted.action in ("stopped", "settled"):
+        if wanted.action in ("stopped", "settled", "known"):
             proven(peer)
         self._later(peer, frame, self._directory.place(wanted, self._routes.masters()))
 
