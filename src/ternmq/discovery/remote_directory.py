@@ -197,6 +197,9 @@ class RemoteDirectory(TopicTable, StandingTable):
                     )
                 away = True
                 await asyncio.sleep(AGAIN_S)
+            except Exception:  # Nobody else would ever hear of topics again.
+                log.exception("following the topics failed by a bug")
+                await asyncio.sleep(AGAIN_S)
 
     def _learn(self, topic: Topic) -> None:
         before = self._topics.get(topic.name)

@@ -117,6 +117,9 @@ class RouteCache:
                 if self._closed:
                     return
                 await asyncio.sleep(AGAIN_S)
+            except Exception:  # Nobody else would ever ask again.
+                log.exception("watching the routes failed by a bug")
+                await asyncio.sleep(AGAIN_S)
 
     def _learn(self, routes: Routes) -> None:
         if self.routes is not None and routes == self.routes:
