@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 SEEDS ?= 200
+MINUTES ?= 60
 WORKERS ?= 2
 ARGS ?=
 VENV := .venv
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 MARKDOWN_TESTS := tests/tidy/test_documents.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-long check sync bench sim fuzz docs clean test-tools
+.PHONY: help install up test test-long check sync bench sim fuzz soak docs clean test-tools
 .SILENT:
 
 help: ## List the verbs
@@ -95,6 +96,9 @@ sim: install ## Run the cluster simulation with more seeds (SEEDS=100000, ARGS="
 
 fuzz: install ## Attack a node with hostile requests and batches (ARGS="--seconds 3600 --first 5000")
 	$(BIN)/python -m tests.fuzz.run $(ARGS)
+
+soak: install ## Run a whole cluster under load and faults for long (MINUTES=60, ARGS="--seed 2")
+	$(BIN)/python -m tests.soak.run --minutes $(MINUTES) $(ARGS)
 
 docs: install ## Check the links in every markdown file
 	$(BIN)/python -m pytest $(MARKDOWN_TESTS)

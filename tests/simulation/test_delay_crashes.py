@@ -252,8 +252,11 @@ class Life:
 
     def schedule(self) -> None:
         while self.engine.hours.scheduled_to < self.store.wal.messages.safe_offset:
+            before = self.engine.hours.scheduled_to
             step = self.leading.schedule(self.engine.near.starts())
             self.engine.scheduled(step)
+            stuck = self.store.failed is None and self.engine.hours.scheduled_to == before
+            assert not stuck or step.error is not None, f"nothing is scheduled behind {before}"
             if self.store.failed is not None:
                 return
 

@@ -45,6 +45,11 @@ def test_whoever_leads_each_message_goes_out_exactly_once(seed: int) -> None:
     assert live(seed, STEPS).promotions
 
 
+def test_a_base_in_which_nothing_is_scheduled_is_not_taken_for_a_very_old_directory() -> None:
+    """A replica that got one began its journal behind the master's: it had no decision, and led."""
+    live(2_050, 3 * STEPS)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1_000, 1_000 + int(os.environ.get("SEEDS", "400"))))
 def test_whoever_leads_each_message_goes_out_exactly_once_in_many_lives(seed: int) -> None:

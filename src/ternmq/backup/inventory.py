@@ -12,6 +12,8 @@ SQLite registry (it is copied by SQLite itself). Pure.
 
 from pathlib import PurePosixPath
 
+from ternmq.storage.files.paths import LOG_SUFFIX, TEMPORARY_SUFFIX
+
 LOG_ORDER = ("pull", "dispatch", "schedule", "decisions", "wal", "message")
 """Folders with logs, the ones that depend on others first."""
 REGISTRY = "registry.db"
@@ -24,14 +26,14 @@ _FOLDERS_LEFT_OUT = frozenset({"quarantine", STAGING})
 
 def belongs(path: PurePosixPath) -> bool:
     """Is this file (by its path below the data directory) part of a backup?"""
-    if path.name in _LEFT_OUT or path.name.endswith(".tmp") or path.name.startswith("."):
+    if path.name in _LEFT_OUT or path.suffix == TEMPORARY_SUFFIX or path.name.startswith("."):
         return False
     return not any(folder in _FOLDERS_LEFT_OUT or ".aside-" in folder for folder in path.parts[:-1])
 
 
 def is_log(path: PurePosixPath) -> bool:
     """Does it only grow?"""
-    return path.suffix == ".log" and path.parent.name in LOG_ORDER
+    return path.suffix == LOG_SUFFIX and path.parent.name in LOG_ORDER
 
 
 def is_registry(path: PurePosixPath) -> bool:

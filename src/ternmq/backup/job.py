@@ -7,8 +7,9 @@ minutes costs what was stored since. `rate` holds it back for the sake of the se
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from ternmq.backup.manifest import (
@@ -24,14 +25,12 @@ from ternmq.backup.manifest import (
     object_path,
     to_json,
 )
+from ternmq.backup.progress import Progress, counted, silent
 from ternmq.backup.snapshot import SnapshotFile, snapshot
 from ternmq.backup.vault import Vault
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Corrupt
 from ternmq.core.process import VERSION
-
-Progress = Callable[[int, int], None]
-"""Hears how many bytes are done, of how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,22 +44,18 @@ class BackupResult:
 
 
 def back_up(
-    data_dir: Path, vault: Vault, *, clock: Clock, rate: int = 0, progress: Progress | None = None
+    data_dir: Path, vault: Vault, *, clock: Clock, rate: int = 0, progress: Progress = silent
 ) -> BackupResult:
     """Copy a data directory as it is now; `rate` is bytes a second, 0 as fast as it goes."""
     with snapshot(data_dir) as files:
         check_whole(files)
         name = name_of(clock.now_ms())
         before = _known(vault, str(data_dir.resolve()))
-        total, done, copied = sum(file.size for file in files), 0, 0
-        entries = []
-        pace = Pacer(rate)
-        for file in files:
+        entries, copied, pace = [], 0, Pacer(rate)
+        for file in counted(files, attrgetter("size"), progress):
             entry, written = _kept(vault, file, before, pace)
             entries.append(entry)
-            done, copied = done + file.size, copied + written
-            if progress is not None:
-                progress(done, total)
+            copied += written
         manifest = BackupManifest(
             format=FORMAT,
             made_at=name,
@@ -69,7 +64,7 @@ def back_up(
             files=entries,
         )
         vault.put(manifest_path(name), to_json(manifest))
-    return BackupResult(name=name, files=len(entries), size=total, copied=copied)
+    return BackupResult(name=name, files=len(entries), size=manifest.size, copied=copied)
 
 
 class Pacer:
@@ -99,38 +94,34 @@ def check_whole(files: list[SnapshotFile]) -> None:
             )
 
 
-def backups(vault: Vault, source: str | None = None) -> list[str]:
-    """Names of all backups, or of those of one directory, oldest first."""
-    names = [
+def backups(vault: Vault) -> list[str]:
+    """Names of all backups, oldest first."""
+    return [
         path.removeprefix(PREFIX).removesuffix(SUFFIX)
         for path in vault.names(PREFIX)
         if path.endswith(SUFFIX)
     ]
-    if source is None:
-        return names
-    return [name for name in names if read_manifest(vault, name).source == source]
 
 
 def read_manifest(vault: Vault, name: str) -> BackupManifest:
     return from_json(vault.get(manifest_path(name)), name)
 
 
+def manifests(vault: Vault) -> list[BackupManifest]:
+    """All backups, oldest first."""
+    return [read_manifest(vault, name) for name in backups(vault)]
+
+
 def forget_old(vault: Vault, keep: int, source: Path) -> int:
     """Keep the newest `keep` backups of a directory, and all of others; returns how many went."""
-    names = backups(vault)
-    ours = backups(vault, str(source.resolve()))
-    old = ours[:-keep]
-    kept = [name for name in names if name not in old]
+    found = manifests(vault)
+    old = [one for one in found if one.source == str(source.resolve())][:-keep]
     if not old:
         return 0
-    for name in old:
-        vault.remove(manifest_path(name))
-    used = {
-        object_path(part)
-        for name in kept
-        for file in read_manifest(vault, name).files
-        for part in file.parts
-    }
+    for one in old:
+        vault.remove(manifest_path(one.made_at))
+    kept = [one for one in found if one not in old]
+    used = {object_path(part) for one in kept for file in one.files for part in file.parts}
     for path in vault.names("objects/"):
         if path not in used:
             vault.remove(path)
@@ -150,7 +141,7 @@ def _known(vault: Vault, source: str) -> dict[str, BackedUpFile]:
 
 
 def _kept(
-    vault: Vault, file: SnapshotFile, before: dict[str, BackedUpFile], pace: "Pacer"
+    vault: Vault, file: SnapshotFile, before: dict[str, BackedUpFile], pace: Pacer
 ) -> tuple[BackedUpFile, int]:
     """The file's entry, and how many bytes had to be written for it."""
     known = before.get(str(file.path))

@@ -8,51 +8,43 @@ that failed can be started again. Never writes into a directory that has anythin
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 
-from ternmq.backup.job import backups, read_manifest
+from ternmq.backup.job import manifests, read_manifest
 from ternmq.backup.manifest import BackedUpFile, BackupManifest, object_path
+from ternmq.backup.progress import Progress, counted, silent
 from ternmq.backup.vault import NEW_FILE, Vault, sync_folder
 from ternmq.core.errors import BadRequest, Corrupt, Unavailable
 
-Progress = Callable[[int, int], None]
 
-
-def choose(vault: Vault, at: str | None, source: str | None = None) -> str:
+def choose(vault: Vault, at: str | None, source: str | None = None) -> BackupManifest:
     """The newest backup, or the newest one at or before a moment (as backups are named)."""
-    names = backups(vault, source)
-    if not names:
+    found = [one for one in manifests(vault) if source in (None, one.source)]
+    if not found:
         raise BadRequest("there is no backup here; 'tern backup' makes one")
-    sources = sorted({read_manifest(vault, name).source for name in names})
+    sources = sorted({one.source for one in found})
     if len(sources) > 1:
         raise BadRequest(f"backups of several directories are here; say --source: {sources}")
-    if at is None:
-        return names[-1]
-    before = [name for name in names if name <= at]
+    before = [one for one in found if at is None or one.made_at <= at]
     if not before:
-        raise BadRequest(f"no backup is as old as that; the oldest is {names[0]}")
+        raise BadRequest(f"no backup is as old as that; the oldest is {found[0].made_at}")
     return before[-1]
 
 
 def restore(
-    vault: Vault, name: str, target: Path, *, progress: Progress | None = None
-) -> BackupManifest:
-    """Write the backup of that name to `target`, which must be empty or not there."""
+    vault: Vault, manifest: BackupManifest, target: Path, *, progress: Progress = silent
+) -> None:
+    """Write this backup to `target`, which must be empty or not there."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise BadRequest(f"{target} is not empty; restore into a new directory")
     target = target.absolute()
-    manifest = read_manifest(vault, name)
     building = target.with_name(f"{target.name}.restoring")
     try:
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True, mode=0o700)
-        done, total = 0, manifest.size
-        for file in manifest.files:
+        for file in counted(manifest.files, attrgetter("size"), progress):
             _write(vault, file, building / file.path)
-            done += file.size
-            if progress is not None:
-                progress(done, total)
         for folder, _, _ in os.walk(building):
             sync_folder(Path(folder))
         if target.exists():
@@ -63,7 +55,6 @@ def restore(
         raise Unavailable(f"cannot write {target}: {error.strerror}") from error
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    return manifest
 
 
 def _write(vault: Vault, file: BackedUpFile, path: Path) -> None:
@@ -93,18 +84,12 @@ def _part(vault: Vault, sha256: str) -> tuple[str, bytes]:
     return "", content
 
 
-def check_vault(vault: Vault, name: str, *, progress: Progress | None = None) -> list[str]:
+def check_vault(vault: Vault, name: str, *, progress: Progress = silent) -> list[str]:
     """Read a whole backup; returns what is wrong with it, nothing if it can be restored."""
-    problems: list[str] = []
-    manifest = read_manifest(vault, name)
-    done, total = 0, manifest.size
-    for file in manifest.files:
-        problems += [
-            f"{file.path}: {problem}"
-            for problem in (_part(vault, part)[0] for part in file.parts)
-            if problem
-        ]
-        done += file.size
-        if progress is not None:
-            progress(done, total)
-    return problems
+    files = read_manifest(vault, name).files
+    return [
+        f"{file.path}: {problem}"
+        for file in counted(files, attrgetter("size"), progress)
+        for problem in (_part(vault, part)[0] for part in file.parts)
+        if problem
+    ]

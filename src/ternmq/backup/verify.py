@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ternmq.backup.inventory import LOG_ORDER, belongs
+from ternmq.backup.progress import Progress, counted, silent
 from ternmq.core.errors import Corrupt, ProtocolError
 from ternmq.core.units import MIB
 from ternmq.delay.formats.decision import DispatchFormat
@@ -45,22 +46,16 @@ class VerifiedLog:
     problems: tuple[str, ...] = ()
 
 
-Progress = Callable[[int, int], None]
+LogFiles = tuple[Path, list[tuple[int, Path]]]
 
 
-def verify(data_dir: Path, *, progress: Progress | None = None) -> list[VerifiedLog]:
+def verify(data_dir: Path, *, progress: Progress = silent) -> list[VerifiedLog]:
     """Every log below a data directory; a meta server has none."""
     logs = list(_logs(data_dir))
-    total, done, found = sum(_size(files) for _, files in logs), 0, []
-    for name, files in logs:
-        found.append(_verified(data_dir, name, files))
-        done += _size(files)
-        if progress is not None:
-            progress(done, total)
-    return found
+    return [_verified(data_dir, *log) for log in counted(logs, _size, progress)]
 
 
-def _logs(data_dir: Path) -> Iterator[tuple[Path, list[tuple[int, Path]]]]:
+def _logs(data_dir: Path) -> Iterator[LogFiles]:
     """Logs, each as files with the offset at which they begin."""
     for folder, _, names in os.walk(data_dir):
         path = Path(folder)
@@ -74,8 +69,8 @@ def _logs(data_dir: Path) -> Iterator[tuple[Path, list[tuple[int, Path]]]]:
             yield path, [(base, segment(path, base)) for base in found]
 
 
-def _size(files: list[tuple[int, Path]]) -> int:
-    return sum(path.stat().st_size for _, path in files)
+def _size(log: LogFiles) -> int:
+    return sum(path.stat().st_size for _, path in log[1])
 
 
 def _verified(data_dir: Path, name: Path, files: list[tuple[int, Path]]) -> VerifiedLog:
@@ -85,8 +80,9 @@ def _verified(data_dir: Path, name: Path, files: list[tuple[int, Path]]) -> Veri
         if base != end:
             problems.append(f"bytes {end} to {base} are missing")
         last = path == files[-1][1]
-        end = base + _scan(FORMATS[kind](), base, path, log, problems, last=last)
-    log.size, log.problems = _size(files), tuple(problems)
+        size = _scan(FORMATS[kind](), base, path, log, problems, last=last)
+        log.size, end = log.size + size, base + size
+    log.problems = tuple(problems)
     return log
 
 

@@ -186,7 +186,7 @@ def read_bare(batch: bytearray | memoryview) -> BareBatch | None:
     if crc != crc32c(view[PRODUCER_CRC_AT + 4 :]):
         return None
     numbers = view[header_size : header_size + offsets_size].cast("i")
-    if not _rise(numbers, body_size):
+    if numbers[-1] != body_size or not rising(numbers):
         return None
     try:
         topic, app = split_names(bytes(view[FIXED_SIZE:names_end]), topic_size)
@@ -195,14 +195,12 @@ def read_bare(batch: bytearray | memoryview) -> BareBatch | None:
     return BareBatch(topic, app, count, body_size, (start, random), first_sequence)
 
 
-def _rise(numbers: memoryview, last: int) -> bool:
-    """Do offsets begin at zero, never go down, and end where the bodies do?"""
-    if len(numbers) == 2:
-        return numbers[0] == 0 and numbers[1] == last
-    if numbers[0] != 0 or numbers[-1] != last:
+def rising(offsets: memoryview) -> bool:
+    """Do offsets begin at zero and never go down?"""
+    if offsets[0] != 0:
         return False
-    if len(numbers) <= SMALL:
-        listed = numbers.tolist()
+    if len(offsets) <= SMALL:
+        listed = offsets.tolist()
         return bool(listed == sorted(listed))
-    array = np.frombuffer(numbers, dtype="<i4")
+    array = np.frombuffer(offsets, dtype="<i4")
     return bool((array[1:] >= array[:-1]).all())

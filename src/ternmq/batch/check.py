@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from ternmq.batch.bare_bodies import read_bare, split_names
+from ternmq.batch.bare_bodies import read_bare, rising, split_names
 from ternmq.batch.column_rules import Parts, check_columns
 from ternmq.batch.compression import CHUNK
 from ternmq.batch.layout import (
@@ -314,16 +314,10 @@ def _check_offsets(batch: bytearray | memoryview, offset: int, size: int, rows: 
     """Offsets start at zero and never go down; return the last one."""
     if size != 4 * (rows + 1) or size <= 0:
         raise ProtocolError(f"{size} bytes of offsets for {rows} rows")
-    view = memoryview(batch)[offset : offset + size].cast("i")
-    if rows <= 16:
-        numbers = view.tolist()
-        if numbers[0] != 0 or numbers != sorted(numbers):
-            raise ProtocolError("offsets must start at zero and rise")
-        return int(numbers[-1])
-    array = np.frombuffer(view, dtype="<i4")
-    if array[0] != 0 or bool((array[1:] < array[:-1]).any()):
+    offsets = memoryview(batch)[offset : offset + size].cast("i")
+    if not rising(offsets):
         raise ProtocolError("offsets must start at zero and rise")
-    return int(array[-1])
+    return int(offsets[-1])
 
 
 def _check_bodies(

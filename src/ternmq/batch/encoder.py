@@ -41,7 +41,7 @@ from ternmq.batch.layout import (
 from ternmq.batch.properties import PropertyValue, value_to_text
 from ternmq.core.errors import BadRequest, TooLarge
 from ternmq.core.ids import ProducerId
-from ternmq.core.units import MIB, align8
+from ternmq.core.units import MIB
 
 SMALL = 64  # Below this many rows plain Python beats numpy's fixed costs.
 _NO_STAMP = bytes(STAMP.size)
@@ -393,9 +393,8 @@ def assemble(
     attributes: int = 0,
 ) -> bytearray:
     """Header, names, directory and buffers as one block of bytes."""
-    topic, app = origin.topic.encode(), origin.app.encode()
-    names_end = align8(FIXED_SIZE + len(topic) + len(app))
-    header_size = at = names_end + DIRECTORY_ENTRY_SIZE * len(pieces)
+    names = pack_names(origin.topic, origin.app)
+    header_size = at = FIXED_SIZE + len(names.packed) + DIRECTORY_ENTRY_SIZE * len(pieces)
     directory: list[bytes] = []
     buffers: list[Buffer] = []
     for piece in pieces:
@@ -424,13 +423,11 @@ def assemble(
                 base_born_ms,
                 0,
                 0,
-                len(topic),
-                len(app),
+                names.topic_size,
+                names.app_size,
                 len(pieces),
             ),
-            topic,
-            app,
-            _PADDING[-(len(topic) + len(app)) & 7],
+            names.packed,
             *directory,
             *buffers,
         )

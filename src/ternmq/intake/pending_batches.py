@@ -13,7 +13,9 @@ from collections.abc import Coroutine
 from typing import Generic, TypeVar
 
 from ternmq.batch.check import Incoming
+from ternmq.batch.layout import Stamp
 from ternmq.core.errors import SequenceTooOld, TernError
+from ternmq.rpc.address import Endpoints
 from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.peer import Peer
 from ternmq.storage.log.append import Append
@@ -113,15 +115,18 @@ def answer_repeat(peer: Peer, correlation: int, stored: StoredBatch, rows: int) 
 
 
 def append_of(
-    peer: Peer, batch: bytearray | memoryview, incoming: Incoming, topic_id: int, now_ms: int
+    batch: bytearray | memoryview,
+    incoming: Incoming,
+    topic_id: int,
+    received_at_ms: int,
+    ends: Endpoints | Stamp,
 ) -> Append:
-    """A checked batch with what is known of it and of its sender."""
-    ends = peer.endpoints
+    """A checked batch with what is known of it and of where it came from."""
     return Append(
         batch=batch,
         topic_id=topic_id,
         count=incoming.row_count,
-        received_at_ms=now_ms,
+        received_at_ms=received_at_ms,
         client_ip=ends.client_ip,
         client_port=ends.client_port,
         server_ip=ends.server_ip,

@@ -49,6 +49,10 @@ class Endpoints(NamedTuple):
     server_port: int
 
 
+NOWHERE = Endpoints(bytes(16), 0, bytes(16), 0)
+"""Of what came over no connection."""
+
+
 def packed_endpoints(client: tuple[str, int], server: tuple[str, int]) -> Endpoints:
     """The two ends of a connection as a batch carries them."""
     return Endpoints(packed_ip(client[0]), client[1], packed_ip(server[0]), server[1])

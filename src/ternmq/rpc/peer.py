@@ -24,7 +24,7 @@ from typing import Any, Protocol, cast
 
 from ternmq.core.errors import OverLimit, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
-from ternmq.rpc.address import Endpoints, join_address, packed_endpoints
+from ternmq.rpc.address import NOWHERE, join_address, packed_endpoints
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
 from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.connection_pool import ConnectionPool, Pause
@@ -101,7 +101,7 @@ class Peer(asyncio.BufferedProtocol):
         """What this kind of server keeps of the connection; made and read by the handler."""
         self.address: tuple[str, int] = ("", 0)
         self.server_address: tuple[str, int] = ("", 0)
-        self.endpoints = Endpoints(bytes(16), 0, bytes(16), 0)
+        self.endpoints = NOWHERE
         """Both addresses as the header of a batch wants them."""
 
     # Answers.

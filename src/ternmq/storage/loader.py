@@ -193,7 +193,10 @@ class Loader:
 
     def _restore_halves(self, records: bytearray) -> None:
         self._report.bytes_read += self.halves.restore_records(
-            records, self._source.read, from_offset=self._halves_from
+            records,
+            self._source.read,
+            from_offset=self._halves_from,
+            damaged=self._report.holes,
         )
 
     # Sealed segments

@@ -2,14 +2,12 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import Engine, select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import QueuePool
 
 import ternmq
 from ternmq import CancelResult
@@ -23,23 +21,6 @@ from tests.waiting import until, wait_until
 CANCELLED, DISPATCHED = CancelResult.CANCELLED, CancelResult.ALREADY_DISPATCHED
 UNKNOWN = CancelResult.UNKNOWN
 NOBODY = "01M7FCD80ZA6JWJ00W00000000"
-
-
-@pytest.fixture
-def mq() -> Iterator[FakeMq]:
-    fake = FakeMq()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
-def engine(database: TestDatabase) -> Iterator[Engine]:
-    made = database.engine()
-    yield made
-    pool = made.pool
-    if isinstance(pool, QueuePool):  # One that a relay holds until later would be left open.
-        wait_until(lambda: pool.checkedout() == 0, "connections given back")
-    made.dispose()
 
 
 def send(outbox: Outbox, engine: Engine, delay: float | None = None) -> str:

@@ -5,7 +5,6 @@ import gc
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from sqlalchemy import Engine, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import QueuePool
 
 from ternmq.core.errors import BadRequest
 from ternmq.inbox import Inbox
@@ -22,23 +20,6 @@ from tests.integration.databases import TestDatabase
 from tests.unit.inbox.test_inbox import message
 from tests.unit.outbox.fake_client import FakeMq
 from tests.waiting import until, wait_until
-
-
-@pytest.fixture
-def mq() -> Iterator[FakeMq]:
-    fake = FakeMq()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
-def engine(database: TestDatabase) -> Iterator[Engine]:
-    made = database.engine()
-    yield made
-    pool = made.pool
-    if isinstance(pool, QueuePool):  # One that a relay holds until later would be left open.
-        wait_until(lambda: pool.checkedout() == 0, "connections given back")
-    made.dispose()
 
 
 def left(outbox: Outbox, engine: Engine) -> int:

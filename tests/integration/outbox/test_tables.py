@@ -1,9 +1,7 @@
 """Tables of outbox and inbox on real databases: SQL files, Alembic, names, schemas, shards (Q9)."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from sqlalchemy import Engine, create_engine, event, inspect, select, text
@@ -16,20 +14,6 @@ from ternmq.outbox.migrations import create_outbox, drop_outbox, outbox_sql
 from tests.integration.databases import Servers, TestDatabase, make_database
 from tests.unit.inbox.test_inbox import message
 from tests.unit.outbox.fake_client import FakeMq
-
-
-@pytest.fixture
-def mq() -> Iterator[FakeMq]:
-    fake = FakeMq()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
-def engine(database: TestDatabase) -> Iterator[Engine]:
-    made = database.engine()
-    yield made
-    made.dispose()
 
 
 def use(engine: Engine, outbox: Outbox, inbox: Inbox, mq: FakeMq) -> None:

@@ -34,6 +34,14 @@ def lose(broker: BrokerServer, how: str) -> None:
         shutil.rmtree(home)
 
 
+async def filled(
+    node_factory: NodeFactory, tmp_path: Path
+) -> tuple[Pair, BrokerServer, BrokerServer]:
+    """Two members with messages that no checkpoint knows: the pair, its master, its replica."""
+    pair = await filled_pair(node_factory, tmp_path, SELDOM)
+    return pair, await asyncio.to_thread(pair.master), await asyncio.to_thread(pair.replica)
+
+
 async def told(broker: BrokerServer, text: str) -> None:
     await asyncio.to_thread(
         wait_until, lambda: text in broker.stderr_text(), f"{text!r}", seconds=20
@@ -58,9 +66,7 @@ async def test_a_member_that_lost_its_log_while_it_was_down_waits_for_the_whole_
     node_factory: NodeFactory, tmp_path: Path, how: str
 ) -> None:
     """Both were killed, and the damaged one is back first (chaos V1)."""
-    pair = await filled_pair(node_factory, tmp_path, SELDOM)
-    master = await asyncio.to_thread(pair.master)
-    replica = await asyncio.to_thread(pair.replica)
+    pair, master, replica = await filled(node_factory, tmp_path)
     replica.kill()
     master.kill()
     lose(replica, how)
@@ -79,9 +85,7 @@ async def test_a_member_without_a_mark_makes_room_for_the_one_that_has_more(
     node_factory: NodeFactory, tmp_path: Path
 ) -> None:
     """After a power cut the mark may be older than the log: it leads until the other one comes."""
-    pair = await filled_pair(node_factory, tmp_path, SELDOM)
-    master = await asyncio.to_thread(pair.master)
-    replica = await asyncio.to_thread(pair.replica)
+    pair, master, replica = await filled(node_factory, tmp_path)
     replica.kill()
     master.kill()
     lose(replica, "cut")
@@ -100,9 +104,7 @@ async def test_a_replica_whose_files_are_removed_never_leads(
     node_factory: NodeFactory, tmp_path: Path, how: str
 ) -> None:
     """The master is gone a moment later (chaos V2, L1)."""
-    pair = await filled_pair(node_factory, tmp_path, SELDOM)
-    master = await asyncio.to_thread(pair.master)
-    replica = await asyncio.to_thread(pair.replica)
+    pair, master, replica = await filled(node_factory, tmp_path)
     lose(replica, how)
     master.kill()
     await told(replica, LEAVES)
@@ -117,9 +119,7 @@ async def test_a_replica_whose_files_are_removed_never_leads(
 async def test_a_replica_notices_that_its_files_are_gone_and_copies_anew(
     node_factory: NodeFactory, tmp_path: Path, how: str
 ) -> None:
-    pair = await filled_pair(node_factory, tmp_path, SELDOM)
-    master = await asyncio.to_thread(pair.master)
-    replica = await asyncio.to_thread(pair.replica)
+    pair, master, replica = await filled(node_factory, tmp_path)
     member = await asyncio.to_thread(member_of, pair, replica)
     lose(replica, how)
     await told(replica, LEAVES)

@@ -52,7 +52,7 @@ def started(
     sender: Sender, producers: ProducerTable
 ) -> tuple["PendingBatches[PendingBatch]", PendingBatch]:
     batches: PendingBatches[PendingBatch] = PendingBatches("the test", producers)
-    append = append_of(sender, BATCH, INCOMING, topic_id=7, now_ms=1_000)  # type: ignore[arg-type]
+    append = append_of(BATCH, INCOMING, 7, 1_000, sender.endpoints)
     pending = PendingBatch(append, sender, 1)  # type: ignore[arg-type]
     batches.add(pending)
     return batches, pending
@@ -139,7 +139,7 @@ def test_a_batch_carries_where_it_came_from_and_what_its_rows_have() -> None:
     rows = [Outgoing(body=b"x", key="k", priority=4)]
     batch = a_batch(rows, stamped=False)
     incoming: Incoming = check_incoming(batch)
-    append = append_of(Sender(), batch, incoming, topic_id=7, now_ms=5)  # type: ignore[arg-type]
+    append = append_of(batch, incoming, 7, 5, Sender().endpoints)
 
     assert (append.client_ip, append.client_port) == (b"c" * 16, 5)
     assert (append.priority, append.searchable, append.received_at_ms) == (4, True, 5)

@@ -30,7 +30,7 @@ class Applied(NamedTuple):
     late: int
     moving: list[DeadRows]
     late_rows: list[tuple[int, int, int]]
-    """Which were late, of ordered groups: lease, first, end."""
+    """Which were late and do not count, as far as somebody has to know: lease, first, end."""
 
 
 class _LargeAck:

@@ -57,7 +57,7 @@ class SettleResult:
     late: int = 0
     """Rows that were not this consumer's any more."""
     late_rows: list[tuple[int, int, int]] = field(default_factory=list)
-    """Of ordered groups, which: lease, first, end."""
+    """Which did not count, as lease, first, end: of ordered groups, and rejects of any."""
     moving: list[DeadRows] = field(default_factory=list)
     """To be copied to the dead letters, then marked."""
     events: dict[ConsumerGroup, list[LaneEvent]] = field(default_factory=dict)
@@ -85,6 +85,8 @@ def settle(consumer: ConsumerSession, done: Sequence[Done], moment: SettleMoment
         group = _group_of(consumer, item.lease)
         if group is None or group.deleted or not moment.given_out(item.lease):
             found.late += sum(end - first for first, end in acked) or item.end - item.first
+            if item.kind == "reject":
+                found.late_rows.append((item.lease, item.first, item.end))
         elif acked:
             strict = group.order is not None
             result = group.lane.ack_all(item.lease, acked, strict=strict)
@@ -139,8 +141,9 @@ def _reject(found: SettleResult, group: ConsumerGroup, item: Done, moment: Settl
     found.late += item.end - item.first - count
     if pieces:
         found.moving.append(DeadRows(group, pieces, item.reason, _why(item, moment)))
-    elif group.order is not None:
-        found.late_rows.append((item.lease, item.first, item.end))
+    if count < item.end - item.first:  # Whoever waits for it would take these for dead.
+        taken = RangeSet((a, b) for a, b, _ in pieces)
+        found.late_rows += [(item.lease, a, b) for a, b in taken.gaps(item.first, item.end)]
 
 
 def _why(item: Done, moment: SettleMoment) -> Why:

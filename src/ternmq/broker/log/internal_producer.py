@@ -21,6 +21,8 @@ from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError, TooLarge
 from ternmq.core.ids import ProducerId, new_producer_id
+from ternmq.intake.pending_batches import append_of
+from ternmq.rpc.address import NOWHERE
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry
 from ternmq.storage.messages.message_log import Append
@@ -129,17 +131,7 @@ class InternalProducer:
             else:
                 safe.set_exception(error)
 
-        append = Append(
-            batch=batch,
-            topic_id=topic_id,
-            count=incoming.row_count,
-            received_at_ms=self._clock.now_ms(),
-            tag_bloom=incoming.tag_bloom,
-            priority=incoming.priority,
-            producer=incoming.producer,
-            first_sequence=incoming.first_sequence,
-            searchable=incoming.searchable,
-        )
+        append = append_of(batch, incoming, topic_id, self._clock.now_ms(), NOWHERE)
         self._committer.append(append, on_done)
         return safe
 

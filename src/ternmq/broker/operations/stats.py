@@ -11,6 +11,7 @@ import asyncio
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.groups import ConsumerGroups
+from ternmq.broker.limits.slices import Slices
 from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.operations.admin import find_groups
@@ -58,9 +59,10 @@ class BrokerStats:
         self._traffic = traffic
         self._review_queue = review_queue
         self._alarmed: set[ConsumerGroup] = set()
+        self._slices = Slices()
 
     async def topics(self, request: TopicFiguresFind) -> AllTopicFigures:
-        return AllTopicFigures(topics=[self.topic(name) for name in request.topics])
+        return AllTopicFigures(topics=await self._slices.make(request.topics, self.topic))
 
     def topic(self, name: str) -> TopicFigures:
         topic = self._topics.get(name)
@@ -83,9 +85,13 @@ class BrokerStats:
 
     async def groups(self, request: GroupFind) -> AllGroupFigures:
         found = find_groups(self._groups, self._topics, request.topic, request.group)
-        ages = [await self.age_ms(group) for group in found]
+        ages = await self._slices.make(found, self.age_ms_now)
+        for number, group in enumerate(found):
+            if ages[number] is None:
+                ages[number] = await self.age_ms(group)
+        aged = list(zip(found, ages, strict=True))
         return AllGroupFigures(
-            groups=[self._group(group, age) for group, age in zip(found, ages, strict=True)]
+            groups=await self._slices.make(aged, lambda each: self._group(each[0], each[1] or 0))
         )
 
     def _group(self, group: ConsumerGroup, age_ms: int) -> GroupFigures:

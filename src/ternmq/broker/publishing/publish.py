@@ -226,7 +226,7 @@ class Publisher:
 
     def to_append(self, peer: Peer, batch: Payload, incoming: Incoming, topic_id: int) -> Append:
         """The batch with what is known of it."""
-        return append_of(peer, batch, incoming, topic_id, self._now_ms())
+        return append_of(batch, incoming, topic_id, self._now_ms(), peer.endpoints)
 
     def _store(
         self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic, topic_id: int

@@ -3,16 +3,19 @@
 All three work on files of this machine; none needs a node that answers.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ternmq.cli.terminal.options import Json
 from ternmq.cli.terminal.output import note, say, show_json, show_table, size
+from ternmq.cli.terminal.progress import byte_bar
 from ternmq.core.errors import BadRequest
+
+if TYPE_CHECKING:
+    from ternmq.backup.verify import VerifiedLog
 
 DataDir = Annotated[
     Path, typer.Argument(metavar="DATA-DIR", help="Of one server, or of all that lie below it.")
@@ -44,7 +47,7 @@ def backup(
     from ternmq.core.units import parse_size
 
     vault = open_vault(place)
-    with _bar("copying") as progress:
+    with byte_bar("copying") as progress:
         made = back_up(
             data_dir,
             vault,
@@ -54,7 +57,7 @@ def backup(
         )
     problems: list[str] = []
     if verify_after:
-        with _bar("reading it again") as progress:
+        with byte_bar("reading it again") as progress:
             problems = check_vault(vault, made.name, progress=progress)
     gone = forget_old(vault, keep, data_dir) if keep is not None and not problems else 0
     if as_json:
@@ -85,7 +88,7 @@ def restore(
     Start servers on it as they were started on the old one. What was sent after the backup is not
     in it; what was acknowledged after it is delivered again.
     """
-    from ternmq.backup.job import backups, read_manifest
+    from ternmq.backup.job import manifests
     from ternmq.backup.manifest import name_of
     from ternmq.backup.restore import choose
     from ternmq.backup.restore import restore as put_back
@@ -95,27 +98,27 @@ def restore(
 
     vault = open_vault(place)
     if list_only:
-        found = [(name, read_manifest(vault, name)) for name in backups(vault)]
+        found = manifests(vault)
         if as_json:
             show_json(
-                [{"name": name, "size": one.size, "source": one.source} for name, one in found]
+                [{"name": one.made_at, "size": one.size, "source": one.source} for one in found]
             )
         else:
-            rows = [(name, size(one.size), len(one.files), one.source) for name, one in found]
+            rows = [(one.made_at, size(one.size), len(one.files), one.source) for one in found]
             show_table(["name", "#size", "#files", "source"], rows)
         return
     when = parse_when(at)
     moment = None if when is None else name_of(int(when.timestamp() * 1000))
-    name = choose(vault, moment, source)
-    with _bar("copying") as progress:
-        manifest = put_back(vault, name, data_dir, progress=progress)
-    with _bar("checking") as progress:
+    manifest = choose(vault, moment, source)
+    with byte_bar("copying") as progress:
+        put_back(vault, manifest, data_dir, progress=progress)
+    with byte_bar("checking") as progress:
         logs = read_logs(data_dir, progress=progress)
-    problems = [f"{log.path}: {each}" for log in logs for each in log.problems]
+    problems = _problems(logs)
     if as_json:
-        show_json({"name": name, "size": manifest.size, "problems": problems})
+        show_json({"name": manifest.made_at, "size": manifest.size, "problems": problems})
     else:
-        say(f"restored {name} of {manifest.source}: {size(manifest.size)}")
+        say(f"restored {manifest.made_at} of {manifest.source}: {size(manifest.size)}")
         note(f"start its servers with --data-dir {data_dir}")
     _fail(problems)
 
@@ -138,7 +141,7 @@ def verify(
     vault = open_vault(data_dir)
     names = backups(vault)
     if names:
-        with _bar("reading") as progress:
+        with byte_bar("reading") as progress:
             problems = check_vault(vault, names[-1], progress=progress)
         if as_json:
             show_json({"backup": names[-1], "problems": problems})
@@ -146,31 +149,24 @@ def verify(
             say(f"backup {names[-1]} is whole; {len(names)} backup(s) are here")
         _fail(problems)
         return
-    with _bar("reading") as progress:
+    with byte_bar("reading") as progress:
         logs = read_logs(Path(data_dir), progress=progress)
     if not logs:
         raise BadRequest(f"{data_dir} holds no log of a TernMQ server")
-    problems = [f"{log.path}: {each}" for log in logs for each in log.problems]
+    problems = _problems(logs)
     if as_json:
-        show_json(
-            [
-                {
-                    "log": log.path,
-                    "records": log.records,
-                    "size": log.size,
-                    "torn": log.torn,
-                    "problems": list(log.problems),
-                }
-                for log in logs
-            ]
-        )
+        show_json([{"log": log.pop("path"), **log} for log in map(asdict, logs)])
     else:
         rows = [(log.path, log.records, size(log.size), _state(log)) for log in logs]
         show_table(["log", "#records", "#size", "state"], rows)
     _fail(problems)
 
 
-def _state(log: Any) -> str:
+def _problems(logs: "list[VerifiedLog]") -> list[str]:
+    return [f"{log.path}: {problem}" for log in logs for problem in log.problems]
+
+
+def _state(log: "VerifiedLog") -> str:
     if log.problems:
         return "damaged"
     return f"ok; its last {log.torn} bytes are cut at a start" if log.torn else "ok"
@@ -181,20 +177,3 @@ def _fail(problems: list[str]) -> None:
         note(f"error: {problem}")
     if problems:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Hears how far it is; shown on a terminal only."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-
-    columns = (TextColumn(what), BarColumn(), DownloadColumn(binary_units=True))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

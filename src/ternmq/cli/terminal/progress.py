@@ -2,8 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from ternmq.core.lifecycle import background
 
@@ -30,3 +30,18 @@ async def progress(what: str, total: int | None, done: Callable[[], int]) -> Asy
 
         async with background(progress=follow):
             yield
+
+
+@contextmanager
+def byte_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """The same for work that tells by itself how many bytes are done, of how many."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(binary_units=True))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -171,7 +171,8 @@ class AckSender:
         self._sending.discard(answer)
         error = None if answer.cancelled() else answer.exception()
         if error is None:
-            if self._at_once and not answer.cancelled():
+            rejects = any(each.kind == "reject" for each in done)
+            if (self._at_once or rejects) and not answer.cancelled():
                 self._look_for_late(unpack(answer.result(), Acked))
             if self.pending:
                 self._send_soon()  # More than one request held.

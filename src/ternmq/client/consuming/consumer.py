@@ -17,7 +17,7 @@ from ternmq.client.consuming.pace import Pace
 from ternmq.client.consuming.subscription_plan import SubscriptionPlan
 from ternmq.client.consuming.subscriptions import Subscriptions
 from ternmq.client.model.arguments import check_value
-from ternmq.client.model.delivery import BACK, Delivery, reject_outcome
+from ternmq.client.model.delivery import BACK, Delivery, Outcome, reject_outcome
 from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.transport.cluster import Cluster
@@ -119,12 +119,7 @@ class Consumer:
                     delivery.source.settle(delivery, (first, end), BACK)
         ready = [each for each in self._ready if each.source is source]
         self._ready = deque(each for each in self._ready if each.source is not source)
-        self._give_back(ready)
-
-    def _give_back(self, deliveries: list[Delivery]) -> None:
-        for delivery in deliveries:
-            for first, end in delivery.ranges:
-                delivery.source.settle(delivery, (first, end), BACK)
+        _give_back(_parts_of(ready))
 
     async def __aenter__(self) -> "Consumer":
         return await self.start()
@@ -299,8 +294,7 @@ class Consumer:
         except Corrupt as error:
             delivery, ranges, self._ranges = self._delivery, self._ranges, []
             outcome = reject_outcome(f"its body cannot be read: {error.message}")
-            for each in ranges:
-                delivery.source.settle(delivery, each, outcome)
+            _give_back([(delivery, first, end) for first, end in ranges], outcome)
             log.error(
                 "messages with bodies that cannot be read are dead letters now",
                 group=self._plan.group,
@@ -326,7 +320,7 @@ class Consumer:
 
     def arrived(self, deliveries: list[Delivery]) -> None:
         if self._resting:
-            self._give_back(deliveries)
+            _give_back(_parts_of(deliveries))
             return
         self._ready.extend(deliveries)
         self._wake_all()
@@ -386,9 +380,13 @@ class _Batches:
         return batch
 
 
-def _give_back(parts: list[tuple[Delivery, int, int]]) -> None:
+def _parts_of(deliveries: list[Delivery]) -> list[tuple[Delivery, int, int]]:
+    return [(delivery, first, end) for delivery in deliveries for first, end in delivery.ranges]
+
+
+def _give_back(parts: list[tuple[Delivery, int, int]], outcome: Outcome = BACK) -> None:
     for delivery, first, end in parts:
-        delivery.source.settle(delivery, (first, end), BACK)
+        delivery.source.settle(delivery, (first, end), outcome)
 
 
 def _check_rows_max(rows_max: object) -> None:

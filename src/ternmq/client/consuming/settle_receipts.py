@@ -1,8 +1,8 @@
 """What `ack`, `retry` and `reject` return: free when ignored, awaited to be sure.
 
-In an ordered group an outcome that comes after the lease never counts, so there the receipt knows
-which rows it is about and says so (`LeaseLost`). Elsewhere a late ack counts unless another
-consumer has the message, and one receipt serves all.
+In an ordered group an outcome that comes after the lease never counts, nor does a reject anywhere:
+there the receipt knows which rows it is about and says so (`LeaseLost`). Elsewhere a late ack
+counts unless another consumer has the message, and one receipt serves all.
 """
 
 from collections.abc import Awaitable, Callable, Generator
@@ -26,8 +26,8 @@ class Flushing:
         return self._flush().__await__()
 
 
-class OrderedReceipt:
-    """The same, for rows of an ordered group: (lease, first sequence, end)."""
+class RowsReceipt:
+    """The same, for rows whose outcome may not count: (lease, first sequence, end)."""
 
     __slots__ = ("_acks", "_flush", "_rows")
 

@@ -24,7 +24,7 @@ from ternmq.batch.envelope import Envelope, read_envelopes
 from ternmq.client.consuming.ack_sender import AckSender
 from ternmq.client.consuming.held_rows import HeldRows
 from ternmq.client.consuming.replica_fetch import ReplicaFetch, Whole
-from ternmq.client.consuming.settle_receipts import Flushing, OrderedReceipt
+from ternmq.client.consuming.settle_receipts import Flushing, RowsReceipt
 from ternmq.client.consuming.subscription_plan import DeliverySink, SubscriptionPlan
 from ternmq.client.model.delivery import (
     ACK,
@@ -413,7 +413,9 @@ class Subscription:
                 sent += ranges
         if self._held.rows <= self._pull_at:
             self._pump()
-        return OrderedReceipt(self.flush, self._acks, sent) if self._at_once else self.flushing
+        if self._at_once or outcome.kind == "reject":
+            return RowsReceipt(self.flush, self._acks, sent)
+        return self.flushing
 
     def settle_later(
         self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome

@@ -125,7 +125,7 @@ class Acceptor:
         if stored is not None:
             answer_repeat(peer, frame.correlation, stored, incoming.row_count)
             return
-        append = append_of(peer, frame.payload, incoming, topic.id, self._now_ms())
+        append = append_of(frame.payload, incoming, topic.id, self._now_ms(), peer.endpoints)
         self._store.names[topic.id] = topic.name
         pending = PendingAccept(append, peer, frame.correlation)
         self._pending.add(pending)
@@ -135,18 +135,7 @@ class Acceptor:
         """Store a batch that was accepted elsewhere (`stamp`) and is promised; safe on return. If
         nobody can read it, it is kept here and listed, as others of before (`batch.readable`)."""
         incoming = describe_stored(batch)
-        append = Append(
-            batch=batch,
-            topic_id=topic.id,
-            count=incoming.row_count,
-            received_at_ms=stamp.received_at_ms,
-            client_ip=stamp.client_ip,
-            client_port=stamp.client_port,
-            server_ip=stamp.server_ip,
-            server_port=stamp.server_port,
-            producer=incoming.producer,
-            first_sequence=incoming.first_sequence,
-        )
+        append = append_of(batch, incoming, topic.id, stamp.received_at_ms, stamp)
         self._store.names[topic.id] = topic.name
         pending = PendingAccept(append, None)
         pending.done = asyncio.get_running_loop().create_future()

@@ -180,8 +180,9 @@ def open_journal(found: Opened, *, suffix: bool) -> Journal:
     known, epochs, files = found.known, found.history.epochs, found.dispatch_files
     mark = LogMark(found.disk, found.paths.decisions_mark)
     segments = SegmentedLog(found.disk, found.paths.decisions, segment_size=SEGMENT_SIZE, mark=mark)
-    if (known.hours or known.topics) and segments.end == 0 and not epochs.last:
-        # Of before there was a journal: whoever copies this one needs the hours' files too.
+    if known.scheduled and not known.decided_to and segments.end == 0 and not epochs.last:
+        # Of before there was a journal, since nothing is scheduled before an epoch is in there:
+        # whoever copies this one needs the hours' files too.
         segments.begin_at(AFTER_THE_OLD)
     redo_cut(segments, epochs.pull_cut)
     start = max(known.decided_to, segments.start)

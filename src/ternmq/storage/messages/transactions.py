@@ -33,7 +33,7 @@ from ternmq.batch.half import (
     read_decision,
     read_info,
 )
-from ternmq.batch.layout import read_stamp
+from ternmq.batch.layout import check_whole, read_stamp
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, ProtocolError, TooLarge
 from ternmq.core.log import get_logger
@@ -42,6 +42,7 @@ from ternmq.storage.consume.entry import RECORD, WITHOUT_SEQUENCE, Location
 from ternmq.storage.files.disk import Buffer
 from ternmq.storage.files.sealed import check_version, seal, unseal
 from ternmq.storage.log.append import Append, Ending, HalfMark
+from ternmq.storage.log.recovery_report import Hole
 from ternmq.storage.messages.cross_segment_commits import CrossSegmentCommits, CrossSegmentState
 
 log = get_logger()
@@ -282,15 +283,28 @@ class TransactionTable:
         return int(covers)
 
     def restore_records(
-        self, records: Buffer, read: Callable[[int, int], bytes], *, from_offset: int
+        self,
+        records: Buffer,
+        read: Callable[[int, int], bytes],
+        *,
+        from_offset: int,
+        damaged: list[Hole],
     ) -> int:
-        """Apply the half and control batches that packed records name; return bytes read."""
+        """Apply the half and control batches that packed records name; return bytes read. Those
+        that rotted on the disk are added to `damaged`."""
         size = 0
         for fields in RECORD.iter_unpack(records):
             if fields[8] not in WITHOUT_SEQUENCE or fields[2] < from_offset:
                 continue
             try:
                 batch = bytearray(read(fields[2], fields[3]))
+                check_whole(batch, at_offset=fields[2])
+            except Corrupt as error:
+                hole = Hole(log="message", offset=fields[2], size=fields[3], reason=error.message)
+                damaged.append(hole)
+                log.error("a half or control batch is bad", offset=fields[2], error=error.message)
+                continue
+            try:
                 self._again(fields[2], fields[0], batch, control=fields[8] == Location.CONTROL)
             except (Corrupt, ProtocolError, TooLarge) as error:
                 log.error("a half or control batch is bad", offset=fields[2], error=error.message)
@@ -299,7 +313,6 @@ class TransactionTable:
 
     def _again(self, offset: int, topic_id: int, batch: bytearray, *, control: bool) -> None:
         view = BatchView(batch)
-        view.check()
         at_ms = read_stamp(batch).stored_at_ms
         if control:
             self.decide(read_decision(view), at_ms, offset=offset)

@@ -94,6 +94,22 @@ def test_elsewhere_a_late_ack_may_count_and_nobody_is_told() -> None:
     assert found.late_rows == []
 
 
+def test_every_group_is_told_which_rejects_came_late() -> None:
+    """Who awaits a reject looks for a dead letter afterwards."""
+    group = a_group()
+    lease = hand_out(group, 10)
+    group.lane.give_back(lease, 2, 4)
+
+    found = settled(
+        a_consumer(group),
+        Done(lease=lease, first=0, end=6, kind="reject"),
+        Done(lease=lease + (1 << 40), first=8, end=9, kind="reject"),
+    )
+
+    assert (found.settled, found.late) == (4, 3)
+    assert found.late_rows == [(lease, 2, 4), (lease + (1 << 40), 8, 9)]
+
+
 def test_a_retry_waits_by_the_policy_and_says_why() -> None:
     group = a_group(retry="fixed:2s", attempts_max=3)
     lease = hand_out(group, 10)

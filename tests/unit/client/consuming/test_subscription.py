@@ -199,6 +199,19 @@ async def test_who_awaits_a_late_ack_in_order_is_told_and_the_others_are_not(
         await messages[3].reject()
 
 
+async def test_who_awaits_a_late_reject_is_told_in_any_group(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    """He would look for a dead letter that is not there."""
+    await mq.send_many("orders", [b"x"] * 2)
+    async with mq.consumer("orders", group="billing") as consumer:
+        first, second = await take(consumer, 2)
+        _late(broker, 0)
+        with pytest.raises(LeaseLost):
+            await first.reject()
+        await second.reject()
+
+
 async def test_an_ack_that_had_to_be_sent_again_may_be_late_because_it_counted(
     broker: FakeBroker, mq: ternmq.Client, consumer: Consumer
 ) -> None:
