@@ -74,6 +74,7 @@ class MetaDirectory(TopicTable, StandingTable):
     ) -> None:
         super().__init__()
         self._draw = draw
+        self._leapt = False
         self._topics_max = topics_max
         self._registry = registry
         self._clock = clock
@@ -84,10 +85,12 @@ class MetaDirectory(TopicTable, StandingTable):
         self._servers: list[Route] = []
         self._servers_callbacks: list[Callable[[list[Route]], None]] = []
         self._new_topics = Batching[str, NewTopic, Topic](
-            lambda new: self._worker.run(lambda: registry.create_topics(new)), self._made_topics
+            lambda new: self._worker.run(lambda: self._numbered().create_topics(new)),
+            self._made_topics,
         )
         self._new_groups = Batching[tuple[int, str], NewGroup, GroupRow | None](
-            lambda new: self._worker.run(lambda: registry.create_groups(new)), lambda rows: None
+            lambda new: self._worker.run(lambda: self._numbered().create_groups(new)),
+            lambda rows: None,
         )
 
     @property
@@ -102,11 +105,18 @@ class MetaDirectory(TopicTable, StandingTable):
 
     async def load(self) -> None:
         """Fill the copy in memory; once, before anything else."""
-        await self._worker.run(lambda: self._registry.leap(lambda last: leap(last, self._draw)))
         await self.news.start()
         self._add_topics(await self._worker.run(self._registry.topics))
         self._set_servers(await self._worker.run(self._registry.servers))
         self.learn_standings(await self._worker.run(self._registry.standings))
+
+    def _numbered(self) -> Registry:
+        """In the worker, before the first number is given out: it may be an older copy, or another
+        registry than the one that the data of brokers comes from (`numbering`)."""
+        if not self._leapt:
+            self._registry.leap(lambda last: leap(last, self._draw))
+            self._leapt = True
+        return self._registry
 
     # Topics.
 
@@ -292,6 +302,8 @@ class MetaDirectory(TopicTable, StandingTable):
                 self._add_topics([topic])
             elif held_one != topic:
                 self._put_topic(topic)
+        if another:
+            self._leapt = False  # Put back from an older copy, under this very server.
         if servers is not None:
             self._set_servers(servers)
         self.learn_standings(news.standings, another=another)

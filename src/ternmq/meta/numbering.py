@@ -1,13 +1,13 @@
 """Where the numbers of topics and groups go on; pure. Two registries never give out the same one.
 
-A registry counts. Whenever a meta server opens one it first leaps ahead by chance, in the upper
-bits; so a registry that was put back from an old copy, one that begins empty in the place of one
-that was lost, and one that somebody else has, all go on elsewhere than the one that the data of
-brokers and delay servers comes from. Numbers keep growing, and the lower bits go on counting:
-leases name their group by them.
+A registry counts. Before a meta server gives out a number for the first time since it opened one,
+it leaps ahead by chance, in the upper bits. So a registry that was put back from an old copy, one
+that begins empty in the place of one that was lost, and one that somebody else has, all go on
+elsewhere than the one that the data of brokers and delay servers comes from. Numbers keep growing,
+and the lower bits go on counting: leases name their group by them.
 
     bits 0..23   counted
-    bits 24..    drawn when the registry is new, then at least one more for each start
+    bits 24..    drawn when the registry is new, then more for each start that gives some out
 """
 
 from collections.abc import Callable

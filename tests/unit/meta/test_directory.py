@@ -37,6 +37,7 @@ class Watched:
     """A registry that counts transactions, can be held up, and can fail."""
 
     def __init__(self, inner: Registry) -> None:
+        self.leaps = 0
         self._inner = inner
         self.go = threading.Event()
         self.go.set()
@@ -138,6 +139,7 @@ class Watched:
         return self._inner.reserve(used, now_ms=now_ms)
 
     def leap(self, after: Callable[[int], int]) -> None:
+        self.leaps += 1
         self._inner.leap(after)
 
     def close(self) -> None:
@@ -432,3 +434,16 @@ async def test_a_change_that_is_not_stored_changes_nothing(watched: Watched) -> 
             await service.change_topic("orders", topic_change(TopicSet(name="orders", rate=7)))
 
         assert service.topic("orders") == before
+
+
+async def test_numbers_leap_before_the_first_one_of_a_start_and_only_then(watched: Watched) -> None:
+    """R1: an older copy goes on elsewhere; a start that gives nothing out writes nothing."""
+    async with serving_directory(lambda: watched, clock=SystemClock()) as service:
+        assert watched.leaps == 0
+        first = await service.create_topic("orders", PLAIN)
+        second = await service.create_topic("bills", PLAIN)
+        await service.group_id(first.id, "g")
+        assert (watched.leaps, second.id) == (1, first.id + 1)
+        service._learn(News(version=0, topics=service.topics()), None, True)
+        assert (await service.create_topic("later", PLAIN)).id > second.id + 1
+        assert watched.leaps == 2, "an older copy was put back under it"
