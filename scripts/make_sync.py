@@ -34,17 +34,16 @@ DIRECT = {"Admin.tolerant", "Client.slot_owner"}
 ON_LOOP = {"Client.admin"}
 """Properties that do."""
 INSIDE = {
-    "Client.cancels_elsewhere",
+    "Client.ask_before_cancel",
     "Client.cluster",
     "Client.config",
     "Client.sender",
     "Consumer.arrived",
     "Consumer.failed",
     "Consumer.give_back",
-    "Consumer.on_withdraw",
     "Consumer.unshown",
+    "Consumer.watch",
     "Consumer.withdraw",
-    "Reader.late_start",
 }
 """What other parts of the client use, not applications."""
 PHRASES = {

@@ -28,7 +28,7 @@ from ternmq.rpc.node_proof import NodeSecret
 QUIET_S = 1.2
 SETTLED_S = 0.1
 DELAY_S = 0.3
-FIRED_S = 1.2
+FIRED_S = 1.6
 WARM = 5
 LOOKS_MAX = 300
 PORT_TRIES_MAX = 20

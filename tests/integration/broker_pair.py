@@ -111,12 +111,12 @@ def add_group(
 
 async def bodies(mq: ternmq.Client, topic: str) -> list[str]:
     """Everything of a topic; asked again while clients are not told yet who leads."""
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                return [message.body.decode() async for message in mq.read(topic)]
-            except ternmq.Unavailable:
-                await asyncio.sleep(0.1)
+
+    async def read() -> tuple[list[str]]:
+        return ([message.body.decode() async for message in mq.read(topic)],)
+
+    [found] = await until(read, "a server that leads", every=0.1, ignoring=ternmq.Unavailable)
+    return found
 
 
 async def more(load: Verifier, *, seconds: float = 30) -> None:

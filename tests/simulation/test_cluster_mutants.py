@@ -35,12 +35,14 @@ def acks_without_replicas(patch: Patch) -> None:
 def counts_a_change_as_made_when_it_is_sent(patch: Patch) -> None:
     """Who is to leave the set is not required any more, before the registry agrees."""
 
-    def required(in_sync: InSync) -> frozenset[str]:
-        proposal = in_sync.proposal
-        now = in_sync.known.in_sync if proposal is None else proposal.in_sync
-        return now - {in_sync._me}
+    require = InSync._require
 
-    patch.setattr(InSync, "required", property(required))
+    def too_few(in_sync: InSync) -> None:
+        require(in_sync)
+        if in_sync.proposal is not None:
+            in_sync.required = in_sync.proposal.in_sync - {in_sync._me}
+
+    patch.setattr(InSync, "_require", too_few)
 
 
 def lets_anybody_lead(patch: Patch) -> None:
@@ -51,7 +53,7 @@ def lets_anybody_lead(patch: Patch) -> None:
         checked(*args, **options | {"accept_loss": True})
 
     async def ask(replica: FollowerRole) -> Standing | None:
-        site = replica._site
+        site = replica._context
         try:
             return await site.directory.lead(site.group, site.me)
         except TernError:
@@ -89,7 +91,7 @@ def answers_before_it_is_on_disk(patch: Patch) -> None:
 
     def take(intake: ReplicaWriter, payload: bytearray, expected: int) -> None:
         taken(intake, payload, expected)
-        for number, end in intake.told.items():
+        for number, end in intake.master_ends.items():
             intake._answer(number, end)
 
     patch.setattr(ReplicaWriter, "take", take)

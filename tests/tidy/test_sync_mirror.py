@@ -23,9 +23,11 @@ INSIDE = "what other parts of the client use, not applications"
 WITHOUT_TWIN = {
     "Client.config": INSIDE,
     "Client.cluster": INSIDE,
+    "Client.ask_before_cancel": INSIDE,
     "Client.sender": INSIDE,
     "Consumer.arrived": INSIDE,
     "Consumer.unshown": INSIDE,
+    "Consumer.watch": INSIDE,
     "Consumer.withdraw": INSIDE,
     "Consumer.failed": INSIDE,
     "Consumer.give_back": INSIDE,

@@ -12,26 +12,23 @@ from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.maintenance.timers import INDEX_INTERVAL_S, rest
 from ternmq.broker.operations.status import ServerStatus
+from ternmq.broker.router import follower_commands
 from ternmq.broker.topics import TopicNames
 from ternmq.broker.visibility import FollowerVisibility
-from ternmq.core.errors import NotMaster, TernError
+from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.metrics.samples import Samples
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.role_switch import refer_to_master
+from ternmq.replication.member.role_switch import FollowerRouter
 from ternmq.replication.member.server_kind import FollowProgress, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.prometheus import server_figures
 from ternmq.storage.files.set_aside import asides
 from ternmq.storage.store import Store
-from ternmq.wire.frame import Frame
-from ternmq.wire.messages.read import Seek
 from ternmq.wire.messages.replication import MESSAGES
 from ternmq.wire.messages.stats import Status, StatusQuery, TopicStatus
-from ternmq.wire.numbers import Command
-from ternmq.wire.record import pack, unpack
 
 log = get_logger()
 
@@ -70,25 +67,14 @@ class BrokerFollower:
             member=context.me,
             started_at_ms=context.clock.now_ms(),
         )
+        self.route = FollowerRouter(
+            follower_commands(self._read_handler, self._pending_requests, self.status),
+            f"this server is a replica of broker group {context.group!r}: "
+            "it answers reads only; ask for routes again",
+        ).route
         self._lacked = (-1, 0, 0)
         """Where the master's history parted from this one, where this one ended; how many rows were
         perhaps acknowledged here and are not there."""
-
-    def route(self, peer: Peer, frame: Frame) -> None:
-        if frame.command == Command.READ:
-            self._read_handler.handle(peer, frame)
-        elif frame.command == Command.SEEK:
-            seek = unpack(frame.payload, Seek)
-            self._pending_requests.begin(peer, frame, self._read_handler.seek(seek))
-        elif frame.command == Command.STATUS:
-            query = unpack(frame.payload, StatusQuery)
-            peer.answer(frame.command, frame.correlation, pack(self.status(query)))
-        else:
-            error = NotMaster(
-                f"this server is a replica of broker group {self._context.group!r}: "
-                "it answers reads only; ask for routes again"
-            )
-            refer_to_master(peer, frame, error)
 
     def lost(self, peer: Peer) -> None:
         pass

@@ -143,9 +143,7 @@ class BrokerParts:
         self.topics = TopicNames(
             directory, auto_create=config.auto_create_topics, body_size_max=config.body_size_max
         )
-        self.committer = Committer(
-            store, on_safe=lambda appends: self._visibility.on_safe(appends), gate=member.gate
-        )
+        self.committer = Committer(store, member.gate)
         self.groups = ConsumerGroups(
             clock=clock,
             record=self.committer.progress,
@@ -164,13 +162,14 @@ class BrokerParts:
         self.slots = self._make_slots()
         self.consumers = self._make_consumers()
         self.ack_handler = self._make_ack_handler()
-        self._visibility = LeaderVisibility(
+        visibility = LeaderVisibility(
             fetcher=self.fetcher,
             slots=self.slots,
             traffic=self.traffic,
             pull_handler=self.pull_handler,
             read_handler=self.read_handler,
         )
+        self.committer.watch(visibility.on_safe)
         # Publishing.
         self._publisher = self._make_publisher()
         self.confirmer = Confirmer(

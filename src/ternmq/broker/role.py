@@ -67,11 +67,11 @@ class BrokerKind:
         paths = Paths(self.home)
         return [log_end(self._disk, folder) for folder in (paths.message, paths.pull)]
 
-    def forgetful(self) -> bool:
-        return unclean.crashed_forgetful(self._disk, Paths(self.home))
+    def acks_from_memory(self) -> bool:
+        return unclean.crashed_with_acks_from_memory(self._disk, Paths(self.home))
 
-    def note_forgetful(self, forgetful: bool) -> None:
-        unclean.note(self._disk, Paths(self.home), forgetful=forgetful)
+    def note_acks_from_memory(self, acks_from_memory: bool) -> None:
+        unclean.note(self._disk, Paths(self.home), acks_from_memory=acks_from_memory)
 
     def open(self, epoch: int, *, suffix: bool, on_corrupt: OnCorrupt) -> "BrokerReplicatedStore":
         store = Store.open(
@@ -85,7 +85,7 @@ class BrokerKind:
         )
         return BrokerReplicatedStore(store, self._config, self._access)
 
-    async def begin_anew(self, context: MemberContext, base: bytes) -> None:
+    async def reseed(self, context: MemberContext, base: bytes) -> None:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, install_base, self._disk, self.home, base)
 

@@ -36,7 +36,7 @@ from ternmq.wire.messages import dead_letters, groups, order_keys, pull, read, t
 from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.limits import ConsumerPause
 from ternmq.wire.messages.publish import Find
-from ternmq.wire.messages.stats import StatusQuery, TopicFiguresFind
+from ternmq.wire.messages.stats import Status, StatusQuery, TopicFiguresFind
 from ternmq.wire.numbers import Command, Flag
 from ternmq.wire.record import Record, pack, unpack
 
@@ -199,3 +199,24 @@ class BrokerRouter:
             self._pending_requests.begin(peer, frame, answer(peer, frame))
 
         return handle
+
+
+def follower_commands(
+    read_handler: ReadHandler,
+    pending_requests: PendingRequests,
+    status: Callable[[StatusQuery], Status],
+) -> dict[int, Handle]:
+    """The commands of a broker that follows."""
+
+    def seek(peer: Peer, frame: Frame) -> None:
+        pending_requests.begin(peer, frame, read_handler.seek(unpack(frame.payload, read.Seek)))
+
+    def say_status(peer: Peer, frame: Frame) -> None:
+        record = status(unpack(frame.payload, StatusQuery))
+        peer.answer(frame.command, frame.correlation, pack(record))
+
+    return {
+        Command.READ: read_handler.handle,
+        Command.SEEK: seek,
+        Command.STATUS: say_status,
+    }

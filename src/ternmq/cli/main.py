@@ -1,4 +1,4 @@
-"""The entry point: which commands there are, and how a failure is told.
+"""The entry point: which commands there are, and how a failure is shown.
 
 A mistake of the user or a node that does not answer is one line on stderr, never a stack trace:
 exit code 2 for what can never work (a bad name, a bad setting), 1 for what failed. With `--json`

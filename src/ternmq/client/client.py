@@ -74,6 +74,10 @@ def connect(url: str, **options: Unpack[ConnectOptions]) -> "Client":
     return Client(url, make_config(options))
 
 
+CancelFirst = Callable[[str], Awaitable[CancelResult]]
+"""Takes a message back by its id, if it has it."""
+
+
 class Client:
     """Sends, consumes, reads and administers. Made by `connect`."""
 
@@ -85,8 +89,7 @@ class Client:
         self._session: ClientSession | None = None
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.cancels_elsewhere: list[Callable[[str], Awaitable[CancelResult]]] = []
-        """Asked by `cancel` first: outboxes, whose messages no server has yet."""
+        self._cancels_first: list[CancelFirst] = []
 
     @property
     def app(self) -> str:
@@ -237,7 +240,7 @@ class Client:
         asked; if one of them is silent: `Unavailable`, not UNKNOWN.
         """
         if isinstance(message, str) and len(message) == ID_TEXT_SIZE:
-            for cancel in self.cancels_elsewhere:
+            for cancel in self._cancels_first:
                 result = await cancel(id_to_text(id_from_text(message)))
                 if result is not CancelResult.UNKNOWN:
                     return result
@@ -253,6 +256,11 @@ class Client:
         if result is CancelResult.UNKNOWN and await self.find(id=message, limit=1):
             return CancelResult.ALREADY_DISPATCHED
         return result
+
+    def ask_before_cancel(self, cancel: CancelFirst) -> None:
+        """Let `cancel` ask this first: an outbox, whose messages no server has yet."""
+        if cancel not in self._cancels_first:
+            self._cancels_first.append(cancel)
 
     async def reschedule(
         self,

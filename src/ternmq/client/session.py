@@ -109,7 +109,7 @@ class ClientSession:
     def check_with(self, function: CheckFunction) -> None:
         """Answer for the application's transactions with this function from now on."""
         if self.checker is not None:
-            self.checker.function = function
+            self.checker.answer_with(function)
         else:
             self.checker = Checker(self.cluster, self._config, function)
 

@@ -18,7 +18,7 @@ Job = Callable[[], Any]
 class Worker(Protocol):
     """Where the jobs go."""
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Job, /) -> None:
         """Do it after all jobs that were put before; never blocks."""
 
     async def close(self) -> None:
@@ -32,9 +32,7 @@ class ThreadWorker:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
-
-    def put(self, job: Job) -> None:
-        self._jobs.put(job)
+        self.put: Callable[[Job], None] = self._jobs.put  # Once for every round: no frame of ours.
 
     async def close(self) -> None:
         self._jobs.put(None)

@@ -15,22 +15,20 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ternmq.core.clock import Clock
-from ternmq.core.errors import Corrupt, NotMaster, TernError
+from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.log import get_logger
 from ternmq.delay.config import DelayConfig
 from ternmq.delay.operations.status import DelayReplicaStatus
+from ternmq.delay.router import follower_commands
 from ternmq.delay.store.hour_owners import FollowingStore
 from ternmq.metrics.samples import Samples
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.role_switch import refer_to_master
+from ternmq.replication.member.role_switch import FollowerRouter
 from ternmq.replication.member.server_kind import FollowProgress, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.prometheus import server_figures
-from ternmq.wire.frame import Frame
 from ternmq.wire.messages.stats import Status
-from ternmq.wire.numbers import Command
-from ternmq.wire.record import pack
 
 log = get_logger()
 
@@ -48,34 +46,29 @@ class DelayFollower:
 
     def __init__(
         self,
-        site: MemberContext,
+        context: MemberContext,
         following: FollowingStore,
         config: DelayConfig,
         progress: FollowProgress,
     ) -> None:
-        self._site = site
+        self._context = context
         self._progress = progress
         self._store = following.store
         self._standby = Standby(
             following,
-            clock=site.clock,
+            clock=context.clock,
             checkpoint_interval_s=config.checkpoint_interval_ms / 1000,
         )
-        self._status = DelayReplicaStatus(site, following.store)
-
-    def route(self, peer: Peer, frame: Frame) -> None:
-        if frame.command == Command.STATUS:
-            peer.answer(frame.command, frame.correlation, pack(self.status()))
-            return
-        error = NotMaster(
-            f"this server is a replica of delay server {self._site.group!r}; ask for routes again"
-        )
-        refer_to_master(peer, frame, error)
+        self._status = DelayReplicaStatus(context, following.store)
+        self.route = FollowerRouter(
+            follower_commands(self.status),
+            f"this server is a replica of delay server {context.group!r}; ask for routes again",
+        ).route
 
     def lost(self, peer: Peer) -> None:
         """Nothing is kept for a peer."""
 
-    def on_safe(self, number: int, told: Any) -> None:
+    def on_safe(self, number: int, advanced: Any) -> None:
         self._standby.wake()
 
     @property
@@ -96,7 +89,7 @@ class DelayFollower:
         return self._status.status(self._progress.trouble, self._progress.lag())
 
     async def scrape(self, out: Samples) -> None:
-        server_figures(out, self.status(), self._site.listener)
+        server_figures(out, self.status(), self._context.listener)
 
     async def close(self) -> None:
         await self._standby.close()

@@ -47,7 +47,7 @@ class DelayParts:
 
     def __init__(
         self,
-        site: MemberContext,
+        context: MemberContext,
         leading: LeadingStore,
         leader: Leader,
         commands: MemberCommands,
@@ -55,12 +55,12 @@ class DelayParts:
         access: ClusterAccess,
     ) -> None:
         """By `access` it finds brokers."""
-        clock, store = site.clock, leading.store
+        clock, store = context.clock, leading.store
         self._store = store
         self._config = config
         self._leader = leader
         # What came after the last checkpoint before a crash is known by number only.
-        store.names.update({topic.id: topic.name for topic in site.directory.topics()})
+        store.names.update({topic.id: topic.name for topic in context.directory.topics()})
         self._engine = Engine(
             leading, hour_ms=config.delay_hour_ms, fragments=config.delay_fragments
         )
@@ -73,7 +73,7 @@ class DelayParts:
         )
         self._acceptor = Acceptor(
             store,
-            directory=site.directory,
+            directory=context.directory,
             clock=clock,
             max_days=config.delay_max_days,
             auto_create=config.auto_create_topics,
@@ -81,9 +81,9 @@ class DelayParts:
             gate=leader,
         )
         self._taker = CommittedTaker(
-            site.group,
+            context.group,
             cluster=Cluster.of_server(access, app=DISPATCHER, timeout=TAKE_TIMEOUT_S),
-            directory=site.directory,
+            directory=context.directory,
             acceptor=self._acceptor,
             store=store,
         )
@@ -92,7 +92,7 @@ class DelayParts:
             self._engine,
             self._decisions,
             self._senders,
-            GoneTopics(site.directory, store.names),
+            GoneTopics(context.directory, store.names),
             clock=clock,
             workers=config.delay_workers,
         )
@@ -101,25 +101,25 @@ class DelayParts:
         )
         self._finder = DelayFinder(self._engine, self._scheduler)
         self.lender = BootstrapLender(
-            site.group, leader.epoch, self._scheduler.bootstrap, self._expect
+            context.group, leader.epoch, self._scheduler.bootstrap, self._expect
         )
         self.status = DelayLeaderStatus(
-            site,
+            context,
             self._engine,
             leader,
             epoch=leader.epoch,
             watch=self._ticker.watch,
             lateness=self._dispatcher.lateness,
         )
-        self.router = self._router(site, commands)
+        self.router = self._router(context, commands)
 
-    def _router(self, site: MemberContext, commands: MemberCommands) -> DelayRouter:
+    def _router(self, context: MemberContext, commands: MemberCommands) -> DelayRouter:
         changes = Changes(
             self._engine,
             self._scheduler,
             self._decisions,
             self._finder,
-            clock=site.clock,
+            clock=context.clock,
             max_days=self._config.delay_max_days,
         )
         return DelayRouter(

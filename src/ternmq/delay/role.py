@@ -81,11 +81,11 @@ class DelayKind:
     def ends(self) -> list[int]:
         return [log_end(self._disk, each) for each in (self._paths.wal, self._paths.decisions)]
 
-    def forgetful(self) -> bool:
+    def acks_from_memory(self) -> bool:
         return False  # What a delay server acknowledged is on disk.
 
-    def note_forgetful(self, forgetful: bool) -> None:
-        assert not forgetful, "a delay server waits for its disks"
+    def note_acks_from_memory(self, acks_from_memory: bool) -> None:
+        assert not acks_from_memory, "a delay server waits for its disks"
 
     def open(self, epoch: int, *, suffix: bool, on_corrupt: OnCorrupt) -> "DelayReplicatedStore":
         config = self._config
@@ -100,21 +100,21 @@ class DelayKind:
         )
         return DelayReplicatedStore(following, config, self._access)
 
-    async def begin_anew(self, site: MemberContext, base: bytes) -> None:
-        standing = site.standing
+    async def reseed(self, context: MemberContext, base: bytes) -> None:
+        standing = context.standing
         master = standing.member(standing.master)
         if master is None:
             return
-        wanted = BaseOpen(broker_group=site.group, member=site.me, epoch=standing.epoch)
+        wanted = BaseOpen(broker_group=context.group, member=context.me, epoch=standing.epoch)
         fetching = asyncio.ensure_future(
             fetch(
                 master.address,
-                site.hello,
+                context.hello,
                 wanted,
                 lambda manifest: BootstrapInstall(self._disk, self._paths, manifest),
             )
         )
-        stopping = asyncio.ensure_future(site.stop.wait())
+        stopping = asyncio.ensure_future(context.stop.wait())
         try:
             await asyncio.wait({fetching, stopping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -162,28 +162,28 @@ class DelayReplicatedStore:
     def base(self) -> bytes:
         return BASE
 
-    async def reserve(self, site: MemberContext) -> int:
+    async def reserve(self, context: MemberContext) -> int:
         epoch = max((starts[-1][0] for starts in self.tables().values() if starts), default=0)
         names = {id: name for id, name in self._store.names.items() if name}
         numbers = names.keys() | self._store.wal.counts.ends.keys()
         used = InUse(
-            broker_group=site.group,
+            broker_group=context.group,
             topic_ids=frozenset(numbers),
             group_id=0,
             epoch=epoch,
-            kind=site.kind,
+            kind=context.kind,
             names=names,
         )
-        await site.directory.reserve(used)
+        await context.directory.reserve(used)
         return epoch
 
     def serving(
-        self, site: MemberContext, leader: Leader, commands: MemberCommands
+        self, context: MemberContext, leader: Leader, commands: MemberCommands
     ) -> "DelayLeader":
-        return DelayLeader(site, self._following, leader, commands, self._config, self._access)
+        return DelayLeader(context, self._following, leader, commands, self._config, self._access)
 
-    def copying(self, site: MemberContext, progress: FollowProgress) -> DelayFollower:
-        return DelayFollower(site, self._following, self._config, progress)
+    def copying(self, context: MemberContext, progress: FollowProgress) -> DelayFollower:
+        return DelayFollower(context, self._following, self._config, progress)
 
 
 class DelayLeader:
@@ -191,14 +191,14 @@ class DelayLeader:
 
     def __init__(
         self,
-        site: MemberContext,
+        context: MemberContext,
         following: FollowingStore,
         leader: Leader,
         commands: MemberCommands,
         config: DelayConfig,
         access: ClusterAccess,
     ) -> None:
-        self._site = site
+        self._context = context
         self._commands = commands
         self._config = config
         self._following = following
@@ -220,7 +220,7 @@ class DelayLeader:
         loop = asyncio.get_running_loop()
         leading = await loop.run_in_executor(None, self._following.lead)
         self._parts = DelayParts(
-            self._site, leading, self._leader, self._commands, self._config, self._access
+            self._context, leading, self._leader, self._commands, self._config, self._access
         )
 
     def _note_needed(self) -> None:

@@ -1,11 +1,11 @@
 """From a frame to the part that answers it: every command of a delay server is a line in one table.
 
-A *hot* command gets the frame and answers when it can. A *slow* one gets the unpacked request and
-its answer is awaited. HELLO and PING are the connection's own (`rpc.peer`).
+PUBLISH and what members ask get the frame and answer when they can; the others get the unpacked
+request, and their answer is awaited. HELLO and PING are the connection's own (`rpc.peer`).
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TypeVar
 
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
 from ternmq.delay.bootstrap_transfer import BootstrapLender
@@ -18,12 +18,12 @@ from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.delays import DelayChange, DelayCountQuery, DelayFind, DelayLedgerQuery
-from ternmq.wire.messages.stats import StatusQuery
+from ternmq.wire.messages.stats import Status, StatusQuery
 from ternmq.wire.numbers import Command, Flag
 from ternmq.wire.record import Record, pack, unpack
 
-Slow = Callable[[Any], Awaitable[Record]]
-Hot = Callable[[Peer, Frame], None]
+Handle = Callable[[Peer, Frame], None]
+R = TypeVar("R", bound=Record)
 _ONE_WAY = frozenset({Command.REPLICATED})
 """Commands that are not answered."""
 _WHILE_STOPPING = frozenset({Command.REPLICATED})
@@ -43,29 +43,28 @@ class DelayRouter:
         status: DelayLeaderStatus,
         members: MemberCommands,
     ) -> None:
-        self._status = status
         self._pending = PendingRequests()
         self._stopping = False
-        self._hot: dict[int, Hot] = {
+        later = self._later
+        self._table: dict[int, Handle] = {
             Command.PUBLISH: acceptor.publish,
-            Command.STATUS: self._answer_status,
+            Command.DELAY_CHANGE: later(DelayChange, changes.change),
+            Command.DELAY_FIND: later(DelayFind, finder.find),
+            Command.DELAY_COUNT: later(DelayCountQuery, finder.count),
+            Command.DELAY_LEDGER: later(DelayLedgerQuery, finder.ledger),
+            Command.STATUS: _say_status(status.status),
+            # Members of this delay server.
             Command.BASE_OPEN: lender.open,
             Command.BASE_READ: lender.read,
             Command.FOLLOW: members.follow,
             Command.REPLICATED: members.replicated,
             Command.HANDOVER: members.hand_over,
         }
-        self._slow: dict[int, tuple[type[Record], Slow]] = {
-            Command.DELAY_CHANGE: (DelayChange, changes.change),
-            Command.DELAY_FIND: (DelayFind, finder.find),
-            Command.DELAY_COUNT: (DelayCountQuery, finder.count),
-            Command.DELAY_LEDGER: (DelayLedgerQuery, finder.ledger),
-        }
 
     @property
     def commands(self) -> frozenset[int]:
         """What is answered here while the delay server leads."""
-        return frozenset(self._hot) | frozenset(self._slow)
+        return frozenset(self._table)
 
     def route(self, peer: Peer, frame: Frame) -> None:
         command = frame.command
@@ -73,20 +72,20 @@ class DelayRouter:
             raise ProtocolError(f"{Command(command).name} needs an answer")
         if self._stopping and command not in _WHILE_STOPPING:
             raise Unavailable("the delay server is stopping; connect again in a moment")
-        hot = self._hot.get(command)
-        if hot is not None:
-            hot(peer, frame)
-            return
-        slow = self._slow.get(command)
-        if slow is None:
+        handle = self._table.get(command)
+        if handle is None:
             raise BadRequest(
                 f"a delay server does not answer {Command(command).name}; ask a broker"
             )
-        self._pending.begin(peer, frame, slow[1](unpack(frame.payload, slow[0])))
+        handle(peer, frame)
 
-    def _answer_status(self, peer: Peer, frame: Frame) -> None:
-        unpack(frame.payload, StatusQuery)
-        peer.answer(frame.command, frame.correlation, pack(self._status.status()))
+    def _later(self, kind: type[R], answer: Callable[[R], Awaitable[Record]]) -> Handle:
+        """Answered in time by what the part returns."""
+
+        def handle(peer: Peer, frame: Frame) -> None:
+            self._pending.begin(peer, frame, answer(unpack(frame.payload, kind)))
+
+        return handle
 
     def stop(self) -> None:
         """Refuse new requests."""
@@ -95,3 +94,16 @@ class DelayRouter:
     async def finish(self) -> None:
         """Wait for the requests that have begun."""
         await self._pending.finish()
+
+
+def follower_commands(status: Callable[[], Status]) -> dict[int, Handle]:
+    """The commands of a delay server that follows."""
+    return {Command.STATUS: _say_status(status)}
+
+
+def _say_status(status: Callable[[], Status]) -> Handle:
+    def handle(peer: Peer, frame: Frame) -> None:
+        unpack(frame.payload, StatusQuery)
+        peer.answer(frame.command, frame.correlation, pack(status()))
+
+    return handle

@@ -12,7 +12,7 @@ from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAccess:
-    """Of one server, while it runs."""
+    """How one server reaches the others of its cluster, while it runs."""
 
     url: str = ""
     """The meta servers; empty: it finds nobody."""

@@ -31,7 +31,7 @@ class InUse:
 class TopicDirectory(Protocol):
     """Topics: all that a delay server asks about names."""
 
-    def topic(self, name: str) -> Topic | None:
+    def topic(self, name: str, /) -> Topic | None:
         """The live topic of that name, from memory."""
 
     def topics(self) -> list[Topic]:

@@ -22,11 +22,9 @@ class TopicTable:
     def __init__(self) -> None:
         super().__init__()
         self._topics: dict[str, Topic] = {}
+        self.topic: Callable[[str], Topic | None] = self._topics.get  # No frame for each batch.
         self._deleted_callbacks: list[Callable[[Topic], None]] = []
         self._changed_callbacks: list[Callable[[Topic], None]] = []
-
-    def topic(self, name: str) -> Topic | None:
-        return self._topics.get(name)
 
     def topics(self) -> list[Topic]:
         return list(self._topics.values())

@@ -1,1 +1,1 @@
-"""What brokers and delay servers do alike with a producer's batch, between its door and the log."""
+"""What brokers and delay servers do alike with a batch, between the socket and the log."""

@@ -17,7 +17,7 @@ class MessageIds:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._incarnation = ProducerIdentity(self._clock)
+        self._identity = ProducerIdentity(self._clock)
         self._life = life.number
 
     def take(self) -> str:
@@ -25,5 +25,5 @@ class MessageIds:
         if self._life != life.number:
             self._begin()  # A fork copies one thread: nobody else is here yet.
         with self._lock:
-            producer, number = self._incarnation.take(1)
+            producer, number = self._identity.take(1)
         return id_to_text(producer.message_id(number))

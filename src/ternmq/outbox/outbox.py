@@ -21,9 +21,9 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol, Unpack, overload
+from typing import Any, Protocol, Unpack, overload, runtime_checkable
 
 from sqlalchemy import Engine, Table, event, insert
 from sqlalchemy.exc import DBAPIError
@@ -62,6 +62,13 @@ class Messenger(Protocol):
     """A client, blocking or not: something that runs work with the async client on its loop."""
 
     def submit(self, job: Any) -> "Future[Any]": ...
+
+
+@runtime_checkable
+class AsksBeforeCancel(Protocol):
+    """A client whose `cancel` asks others first; one made for tests need not."""
+
+    def ask_before_cancel(self, cancel: Callable[[str], Awaitable[CancelResult]]) -> None: ...
 
 
 class Outbox:
@@ -132,9 +139,8 @@ class Outbox:
     async def _learn(self, mq: SendsOnce) -> None:
         self._loop = asyncio.get_running_loop()
         self.relay.learn(mq)
-        cancels: list[Any] | None = getattr(mq, "cancels_elsewhere", None)
-        if cancels is not None and self._cancel_alone not in cancels:
-            cancels.append(self._cancel_alone)
+        if isinstance(mq, AsksBeforeCancel):
+            mq.ask_before_cancel(self._cancel_alone)
 
     @property
     def counts(self) -> Counts:

@@ -130,7 +130,8 @@ class Relay:
         self._resting: dict[str, _Rest] = {}
         self._turn = 0
         self._without_table: set[str] = set()
-        self._owner: Callable[[str, str], str | None] = lambda topic, order_key: None
+        self._slot_owner: Callable[[str, str], str | None] | None = None
+        """Of the client, once there is one."""
 
     # The loops.
 
@@ -221,7 +222,7 @@ class Relay:
     def learn(self, mq: SendsOnce) -> None:
         """Which broker groups new rows may be given to."""
         resting = self._resters(self._clock.now_ms())
-        self._owner = mq.slot_owner
+        self._slot_owner = mq.slot_owner
         self._known = tuple(mq.broker_groups())
         taking = tuple(mq.taking_groups())
         self.groups = tuple(group for group in taking if group not in resting) or taking
@@ -263,7 +264,7 @@ class Relay:
         An order key goes to the owner of its slot, resting or not, and waits while that moves.
         """
         if order_key is not None:
-            return self._owner(topic, order_key)
+            return None if self._slot_owner is None else self._slot_owner(topic, order_key)
         self._turn += 1
         return choose_group(self.groups, self._turn)
 

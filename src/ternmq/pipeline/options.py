@@ -92,58 +92,58 @@ class SourceOptions:
 
 def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Check everything a query was given."""
-    said = checked(given, SOURCE)
-    stream, source = said.get("stream", "messages"), said.get("from", "master")
+    options = checked(given, SOURCE)
+    stream, source = options.get("stream", "messages"), options.get("from", "master")
     if stream not in ("messages", "deliveries"):
         raise BadRequest(f"stream is 'messages' or 'deliveries', not {stream!r}")
     if source not in ("master", "replica"):
         raise BadRequest(f"from is 'master' or 'replica', not {source!r}")
-    ways = [name for name in ("subscribe", "subscribePattern", "assign") if said.get(name)]
+    ways = [name for name in ("subscribe", "subscribePattern", "assign") if options.get(name)]
     if stream == "messages" and len(ways) != 1:
         raise BadRequest(
             "say which topics: exactly one of subscribe (a comma list), subscribePattern "
             f"(a regular expression) or assign (JSON); given: {', '.join(ways) or 'none'}"
         )
-    named = (name.strip() for name in said.get("subscribe", "").split(","))
+    named = (name.strip() for name in options.get("subscribe", "").split(","))
     topics = tuple(dict.fromkeys(name for name in named if name))  # Twice would be read twice.
     if stream == "deliveries" and ways:
         raise BadRequest(
             f"stream=deliveries is of all topics: leave {ways[0]} out, and choose by the column "
             "'topic'"
         )
-    timed = [name for name in said if "Timestamp" in name]
+    timed = [name for name in options if "Timestamp" in name]
     if stream == "deliveries" and timed:
         raise BadRequest(f"delivery records have no {timed[0]}: choose by the column 'at'")
     if ways == ["subscribe"] and not topics:
-        raise BadRequest(f"subscribe is a comma list of topics, got {said['subscribe']!r}")
+        raise BadRequest(f"subscribe is a comma list of topics, got {options['subscribe']!r}")
     for topic in topics:
         check_name("topic", topic.removeprefix(DEAD_PREFIX))
-    starting = _where(said, "starting", "latest" if streaming else "earliest")
-    ending = _where(said, "ending", "latest")
+    starting = _where(options, "starting", "latest" if streaming else "earliest")
+    ending = _where(options, "ending", "latest")
     if not streaming and starting.word == "latest":
         raise BadRequest("startingOffsets 'latest' means nothing in a batch; use 'earliest'")
     if ending.word == "earliest":
         raise BadRequest("endingOffsets is 'latest' or JSON; 'earliest' would read nothing")
-    if streaming and any(name.startswith("ending") for name in said):
+    if streaming and any(name.startswith("ending") for name in options):
         raise BadRequest("a stream has no end: leave the ending… options out")
     return SourceOptions(
-        url=url_of(said),
+        url=url_of(options),
         topics=topics,
-        pattern=_pattern(said.get("subscribePattern", "")),
-        places=_assigned(said.get("assign", "")),
+        pattern=_pattern(options.get("subscribePattern", "")),
+        places=_assigned(options.get("assign", "")),
         stream=stream,
         from_replica=source == "replica",
         starting=starting,
         ending=ending,
-        time_missing=_choice(said, "startingOffsetsByTimestampStrategy", ("error", "latest")),
-        include_properties=_truth(said, "includeProperties", True),
-        rows_max=_count(said, "maxOffsetsPerTrigger"),
-        rows_min=_count(said, "minOffsetsPerTrigger"),
-        trigger_delay_s=_seconds(said, "maxTriggerDelay"),
-        bytes_max=_count(said, "maxBytesPerTrigger"),
-        partitions_min=_count(said, "minPartitions"),
-        partition_rows_max=_count(said, "maxRecordsPerPartition"),
-        fail_on_data_loss=_truth(said, "failOnDataLoss", True),
+        time_missing=_choice(options, "startingOffsetsByTimestampStrategy", ("error", "latest")),
+        include_properties=_truth(options, "includeProperties", True),
+        rows_max=_count(options, "maxOffsetsPerTrigger"),
+        rows_min=_count(options, "minOffsetsPerTrigger"),
+        trigger_delay_s=_seconds(options, "maxTriggerDelay"),
+        bytes_max=_count(options, "maxBytesPerTrigger"),
+        partitions_min=_count(options, "minPartitions"),
+        partition_rows_max=_count(options, "maxRecordsPerPartition"),
+        fail_on_data_loss=_truth(options, "failOnDataLoss", True),
     )
 
 
@@ -158,54 +158,54 @@ class SinkOptions:
 
 def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Check everything a write was given."""
-    said = checked(given, SINK + SPARKS_OWN)
-    topic, job_id = said.get("topic", ""), said.get("jobId", "")
+    options = checked(given, SINK + SPARKS_OWN)
+    topic, job_id = options.get("topic", ""), options.get("jobId", "")
     if topic:
         check_name("topic", topic)
-    if "path" in said:
+    if "path" in options:
         raise BadRequest("start() and save() take no path here; say where to by the option 'topic'")
     if streaming and job_id:
         raise BadRequest("a stream knows its micro-batches by its checkpoint: leave jobId out")
     if len(job_id.encode()) > JOB_ID_SIZE_MAX:
         raise BadRequest(f"jobId has at most {JOB_ID_SIZE_MAX} bytes")
-    return SinkOptions(url=url_of(said), topic=topic, job_id=job_id)
+    return SinkOptions(url=url_of(options), topic=topic, job_id=job_id)
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, bool]:
     """Which rows, and whether with properties: all that the schema depends on."""
-    said = {name.lower(): str(value) for name, value in given.items()}
+    options = {name.lower(): str(value) for name, value in given.items()}
     return (
-        said.get("stream", "messages"),
-        said.get("includeproperties", "true").lower() != "false",
+        options.get("stream", "messages"),
+        options.get("includeproperties", "true").lower() != "false",
     )
 
 
 def checked(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
     """The options under their proper names; an unknown one is an error that names the nearest."""
     proper = {name.lower(): name for name in known}
-    said: dict[str, str] = {}
+    options: dict[str, str] = {}
     for name, value in given.items():
         if name.lower() not in proper:
             near = get_close_matches(name.lower(), proper, 1)
             hint = f"did you mean {proper[near[0]]!r}?" if near else f"known: {', '.join(known)}"
             raise BadRequest(f"the tern format has no option {name!r}; {hint}")
-        said[proper[name.lower()]] = str(value)
-    return said
+        options[proper[name.lower()]] = str(value)
+    return options
 
 
-def url_of(said: Mapping[str, str]) -> str:
-    return said.get("url") or os.environ.get("TERN_URL") or DEFAULT_URL
+def url_of(options: Mapping[str, str]) -> str:
+    return options.get("url") or os.environ.get("TERN_URL") or DEFAULT_URL
 
 
-def _where(said: Mapping[str, str], side: str, default: str) -> Where:
+def _where(options: Mapping[str, str], side: str, default: str) -> Where:
     """Kafka's precedence: one time, then times by topic, then offsets."""
-    if f"{side}Timestamp" in said:
-        return Where(time_ms=_whole(f"{side}Timestamp", said[f"{side}Timestamp"]))
-    if f"{side}OffsetsByTimestamp" in said:
+    if f"{side}Timestamp" in options:
+        return Where(time_ms=_whole(f"{side}Timestamp", options[f"{side}Timestamp"]))
+    if f"{side}OffsetsByTimestamp" in options:
         name = f"{side}OffsetsByTimestamp"
-        times = _json(name, said[name])
+        times = _json(name, options[name])
         return Where(times_ms={topic: _whole(name, time) for topic, time in times.items()})
-    text = said.get(f"{side}Offsets", default).strip()
+    text = options.get(f"{side}Offsets", default).strip()
     if text in ("earliest", "latest"):
         return Where(word=text)
     name = f"{side}Offsets"
@@ -261,31 +261,31 @@ def _whole(name: str, value: Any) -> int:
     return found
 
 
-def _count(said: Mapping[str, str], name: str) -> int:
-    if name not in said:
+def _count(options: Mapping[str, str], name: str) -> int:
+    if name not in options:
         return 0
-    value = _whole(name, said[name])
+    value = _whole(name, options[name])
     if value <= 0:
         raise BadRequest(f"{name} must be positive, got {value}")
     return value
 
 
-def _truth(said: Mapping[str, str], name: str, default: bool) -> bool:
-    text = said.get(name, str(default)).lower()
+def _truth(options: Mapping[str, str], name: str, default: bool) -> bool:
+    text = options.get(name, str(default)).lower()
     if text not in ("true", "false"):
-        raise BadRequest(f"{name} is 'true' or 'false', not {said[name]!r}")
+        raise BadRequest(f"{name} is 'true' or 'false', not {options[name]!r}")
     return text == "true"
 
 
-def _choice(said: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    text = said.get(name, choices[0])
+def _choice(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    text = options.get(name, choices[0])
     if text not in choices:
         raise BadRequest(f"{name} is one of {', '.join(choices)}, not {text!r}")
     return text
 
 
-def _seconds(said: Mapping[str, str], name: str) -> float:
-    text = said.get(name)
+def _seconds(options: Mapping[str, str], name: str) -> float:
+    text = options.get(name)
     if text is None:
         return TRIGGER_DELAY_S
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)?\s*", text)

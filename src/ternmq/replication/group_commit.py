@@ -180,7 +180,7 @@ class _Leg:
         self.end = 0
         self.late = False
         """Something is written that is not synced."""
-        self.taken = self.told = 0
+        self.taken = self.answered = 0
 
 
 @dataclass(slots=True)
@@ -261,8 +261,8 @@ class GroupCommit:
         return self._gate_refusal(target)
 
     def _gate_refusal(self, target: CommitTarget[Any, Any]) -> TernError | None:
-        said = self._gate.refusal
-        return said if said is not None and target.heeds(said) else None
+        refusal = self._gate.refusal
+        return refusal if refusal is not None and target.heeds(refusal) else None
 
     def kick(self) -> None:
         """Something has gathered: begin a round at the end of this turn of the loop."""
@@ -284,7 +284,7 @@ class GroupCommit:
     async def flush(self) -> None:
         """Until whatever has come so far was told."""
         upto = [(leg, leg.taken + bool(leg.target.need)) for leg in self._legs]
-        while any(leg.told < count for leg, count in upto):  # noqa: ASYNC110 - a few ms, at the end
+        while any(leg.answered < count for leg, count in upto):  # noqa: ASYNC110 - a few ms, at the end
             await asyncio.sleep(IDLE_S)
 
     async def close(self) -> None:
@@ -322,7 +322,7 @@ class GroupCommit:
         return now
 
     def _needs(self) -> list[Need]:
-        return [self._need(leg) for leg in self._legs]
+        return [*map(self._need, self._legs)]
 
     def _need(self, leg: _Leg) -> Need:
         """What may be written of it now."""
@@ -379,12 +379,14 @@ class GroupCommit:
 
     def finish(self, now: _CommitRound) -> None:
         """A round was written, or parts of it were not."""
-        failed = next((part.error for part in now.parts if part.error is not None), None)
+        failed, proved = None, False
+        for part in now.parts:
+            failed = failed or part.error
+            proved = proved or part.leg is self._legs[0]
         if failed is not None:
             self._failed(failed, offered=now.offered)
         elif now.careful:
             self._offer_kept(now)
-        proved = any(part.leg is self._legs[0] for part in now.parts)
         self._careful = careful_after(self._careful, failed=failed is not None, proved=proved)
         for part in now.parts:
             if part.error is None and part.done is not None:
@@ -472,7 +474,7 @@ class GroupCommit:
 
     def _tell(self, part: _Part, error: TernError | None) -> None:
         """Whoever is told must not be able to stop the rounds: a bug there costs only itself."""
-        part.leg.told += 1
+        part.leg.answered += 1
         try:
             part.leg.target.finish(part.load, part.staged, error)
         except Exception:

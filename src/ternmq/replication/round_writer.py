@@ -54,7 +54,7 @@ def needs_restart(bug: Exception) -> TernError:
 
 
 class RoundWriter:
-    """One thread, and whose turn it is."""
+    """One writer thread: rounds and single jobs take turns on it."""
 
     def __init__(
         self,

@@ -110,7 +110,7 @@ class Store:
         store._open_messages(known, suffix, on_corrupt)
         store._open_pulls(known, suffix=suffix)
         store._history.cut_done()
-        unclean.note(disk, store._paths, forgetful=config.flush == "async", keep=True)
+        unclean.note(disk, store._paths, acks_from_memory=config.flush == "async", keep=True)
         store._last = known
         store._remove_old_tails()
         store.checkpoint()

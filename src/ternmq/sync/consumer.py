@@ -20,7 +20,7 @@ from ternmq.sync.loop_thread import run
 
 
 class Consumer(ConsumerCalls):
-    """One member of a group, blocking. Use it in `with`, or `start` and `close` it."""
+    """One consumer of a group, blocking. Use it in `with`, or `start` and `close` it."""
 
     def __init__(self, consumer: AsyncConsumer) -> None:
         super().__init__(consumer)
@@ -30,7 +30,7 @@ class Consumer(ConsumerCalls):
         self._delivery: Delivery | None = None
         self._row = self._row_end = self._look_at = 0
         self._pace = Pace(ordered=consumer.ordered)
-        consumer.on_withdraw.append(self._withdrawn)
+        consumer.watch(self._withdrawn)
 
     def start(self) -> "Consumer":
         """Join the group at every broker group; raises what keeps it out."""

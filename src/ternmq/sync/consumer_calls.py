@@ -11,7 +11,7 @@ from ternmq.sync.loop_thread import loop_thread, run
 
 
 class ConsumerCalls:
-    """One member of a group. Use it in `with`, or `start` and `close` it."""
+    """One consumer of a group. Use it in `with`, or `start` and `close` it."""
 
     def __init__(self, consumer: AsyncConsumer) -> None:
         self._consumer = consumer

@@ -16,6 +16,7 @@ from ternmq.wire.messages.topics import Topic, TopicCreate
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack, unpack
 from tests.integration.processes import Node, NodeFactory
+from tests.waiting import until
 
 WAIT = 30.0
 HELLO = Hello(protocol=PROTOCOL_VERSION, app="eve", version="0", session=b"e" * 16)
@@ -139,11 +140,5 @@ async def test_one_address_does_not_take_every_connection(small: Node) -> None:
         for _ in range(6):
             await crowd.connect(1)
     await first.close()
-    async with asyncio.timeout(WAIT):
-        while True:  # There is room again once the server has seen it go.
-            try:
-                await crowd.connect(1)
-                break
-            except OverLimit:
-                await asyncio.sleep(0.01)
+    await until(lambda: crowd.connect(1), "room, once the server saw it go", ignoring=OverLimit)
     await crowd.close()

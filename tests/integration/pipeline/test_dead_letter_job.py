@@ -39,7 +39,7 @@ def test_letters_with_one_cause_are_one_line_and_are_sent_again_once(
     assert causes == {"no account #": 10, "order '#' is bad": 10}
     chosen = letters(spark, node.url, LetterChoice(where="cause like 'no account%'"))
     assert chosen is not None
-    assert redrive(chosen, node.url, rate=0, told=lambda *_: None) == (10, [])
+    assert redrive(chosen, node.url, rate=0, on_progress=lambda *_: None) == (10, [])
     again = letters(spark, node.url, LetterChoice(where="cause like 'no account%'"))
     assert again is not None and again.count() == 0, "what was sent again is not open any more"
     with connect(node.url) as mq, mq.consumer("orders", group="billing") as consumer:

@@ -24,14 +24,14 @@ async def mq() -> AsyncIterator[Any]:
 async def bring(mq: Any, first: int, end: int, *, into: str = "", name: str = "r") -> int:
     """Send one batch of a replay; returns how far it was before."""
     request = ReplayOpen(topic="orders", replay=name, source="main", into=into)
-    bringer = ReplayWriter(mq, mq.broker_groups()[0], request)
-    position = await bringer.open()
+    writer = ReplayWriter(mq, mq.broker_groups()[0], request)
+    position = await writer.open()
     numbers = range(first, end)
     rows = pa.RecordBatch.from_pydict(
         {"body": [b"%d" % n for n in numbers], "id": [id_to_text(n) for n in numbers]}
     )
     [made] = sink_rows.batches(rows, 0)
-    await bringer.send(
+    await writer.send(
         made.pieces, made.count, made.body_size, last=end - 1, attributes=made.attributes
     )
     return position

@@ -24,7 +24,7 @@ def marked_package(source: Path, tmp_path: Path) -> str:
     """Our code as an archive, with one change that is seen in every file it writes."""
     copy = tmp_path / "copy"
     shutil.copytree(source / "ternmq", copy / "ternmq", ignore=shutil.ignore_patterns("*.pyc"))
-    writer = copy / "ternmq" / "pipeline" / "archive_writer.py"
+    writer = copy / "ternmq" / "pipeline" / "archive" / "writer.py"
     text = writer.read_text(encoding="utf-8")
     assert text.count('b"tern.schema":') == 1
     writer.write_text(text.replace('b"tern.schema":', f'{MARK!r}: b"1", b"tern.schema":'))

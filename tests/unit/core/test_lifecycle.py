@@ -12,7 +12,6 @@ from ternmq.client.consuming.ack_sender import AckSender
 from ternmq.client.consuming.replica_fetch import ReplicaFetch
 from ternmq.client.consuming.subscription import Subscription
 from ternmq.client.consuming.subscriptions import Subscriptions
-from ternmq.client.producing.deadlines import Deadlines
 from ternmq.client.producing.ordered_sender import OrderedSender
 from ternmq.client.producing.producer import Producer
 from ternmq.client.producing.sender import Sender
@@ -154,7 +153,8 @@ async def test_a_consumer_raises_what_failed_while_bytes_were_fetched(
         (Link, "get", fail_later, {}),
         (OrderedSender, "cut", fail, {"order_key": "k"}),
         (OrderedSender, "_ask_meta", fail_later, {"order_key": "k"}),
-        (Deadlines, "next", fail, {}),
+        (Producer, "_deadline", fail, {}),
+        (OrderedSender, "_deadline", fail, {"order_key": "k"}),
     ],
 )
 async def test_a_sender_is_told_what_failed_beside_it(

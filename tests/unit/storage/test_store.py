@@ -58,13 +58,13 @@ def test_a_store_that_answered_from_memory_says_so_after_a_crash() -> None:
     disk, store, maker = fresh()
     maker.put_many(store, 3)
     paths = Paths(DATA)
-    assert not unclean.crashed_forgetful(disk, paths)
-    unclean.note(disk, paths, forgetful=True)
-    forgetful = reopened(disk)
-    assert unclean.crashed_forgetful(disk, paths), "a start does not make it forgotten"
-    unclean.note(disk, paths, forgetful=False)
-    assert not unclean.crashed_forgetful(disk, paths)
-    forgetful.close()
+    assert not unclean.crashed_with_acks_from_memory(disk, paths)
+    unclean.note(disk, paths, acks_from_memory=True)
+    acks_from_memory = reopened(disk)
+    assert unclean.crashed_with_acks_from_memory(disk, paths), "a start does not make it forgotten"
+    unclean.note(disk, paths, acks_from_memory=False)
+    assert not unclean.crashed_with_acks_from_memory(disk, paths)
+    acks_from_memory.close()
     assert not disk.exists(paths.unclean)
 
 

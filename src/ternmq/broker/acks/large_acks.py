@@ -34,7 +34,7 @@ class Applied(NamedTuple):
 
 
 class _LargeAck:
-    """A request in line."""
+    """One large ACK that waits for its turn."""
 
     __slots__ = ("applied", "consumer", "done", "finished")
 
@@ -48,7 +48,7 @@ class _LargeAck:
 
 
 class LargeAcks:
-    """The line of them."""
+    """Large ACK requests, settled in slices and in turn."""
 
     def __init__(self, apply: Callable[[ConsumerSession, Sequence[Done]], Applied]) -> None:
         self._apply = apply

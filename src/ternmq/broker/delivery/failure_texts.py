@@ -13,7 +13,7 @@ from ternmq.storage.pull.pull_log import PullLog
 
 
 class FailureTexts:
-    """Reads the texts of notes."""
+    """Reads the failure texts that notes point to."""
 
     def __init__(self, *, pulls: PullLog, fetcher: Fetcher) -> None:
         self._pulls = pulls

@@ -24,7 +24,7 @@ log = get_logger()
 
 
 class RowPicker:
-    """Takes rows out of lanes."""
+    """Chooses which rows of a group's lane a pull gets."""
 
     def __init__(
         self,

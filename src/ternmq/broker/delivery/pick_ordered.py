@@ -26,7 +26,7 @@ HeldSlots = Callable[[ConsumerGroup], Collection[int]]
 
 
 class OrderedPicker:
-    """Picks for ordered groups."""
+    """Chooses rows for ordered groups: one of each order key at a time."""
 
     def __init__(self, *, groups: ConsumerGroups, lookup: Lookup, held_slots: HeldSlots) -> None:
         self._groups = groups

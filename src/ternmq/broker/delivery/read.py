@@ -43,7 +43,7 @@ WAIT_MAX_MS = 30_000
 
 
 class PendingRead(NamedTuple):
-    """Who asked, and for what."""
+    """One READ that waits for messages."""
 
     peer: Peer
     correlation: int

@@ -32,7 +32,7 @@ class _Bucket:
 
 
 class RetryTimer:
-    """The moments of one lane."""
+    """When failed rows of one lane may be handed out again."""
 
     __slots__ = ("_buckets", "_order")
 

@@ -42,7 +42,7 @@ class LedgerRow(NamedTuple):
 
 
 class RowStates:
-    """The rows of one lane."""
+    """Which state each row of one lane is in."""
 
     def __init__(self, start: int) -> None:
         self.start = start

@@ -51,7 +51,7 @@ class Drainable(Protocol):
 
 
 class SendLimits:
-    """Asked by PUBLISH."""
+    """The send limits of topics and applications; PUBLISH asks for every batch."""
 
     def __init__(
         self,

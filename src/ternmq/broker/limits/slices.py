@@ -15,7 +15,7 @@ B = TypeVar("B")
 
 
 class Slices:
-    """Those who share the turns."""
+    """Long lists in the making, a slice of each in turn."""
 
     def __init__(self, size: int = SLICE) -> None:
         self._size = size

@@ -74,7 +74,7 @@ class Meter:
 
 
 class TrafficCounters:
-    """Meters by number."""
+    """Meters of topics and groups, by their numbers."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

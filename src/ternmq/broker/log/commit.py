@@ -42,13 +42,11 @@ class Committer:
     def __init__(
         self,
         store: Store,
-        *,
-        on_safe: Callable[[list[Append]], None],
         gate: CommitGate,
     ) -> None:
         self._gate = gate
         self._loop = asyncio.get_running_loop()
-        self._on_safe = on_safe
+        self._watchers: list[Callable[[list[Append]], None]] = []
         self._messages: MessageTarget[_Waiting] = MessageTarget(
             store.messages, itemgetter(0), self._stored, offers_alone=True
         )
@@ -56,6 +54,11 @@ class Committer:
         self._commit = GroupCommit("the broker", "tern-writer", [self._messages, self._pulls], gate)
         self._log = store.messages
         self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, on_safe: Callable[[list[Append]], None]) -> None:
+        """Call this with the batches of every round that became safe, before anybody is answered;
+        on the loop."""
+        self._watchers.append(on_safe)
 
     def append(self, append: Append, on_done: OnDone) -> None:
         """Store a batch; `on_done` is called on the loop once it is safe, or with the reason."""
@@ -68,7 +71,9 @@ class Committer:
 
     def _stored(self, batches: list[_Waiting], error: TernError | None) -> None:
         if error is None:
-            _guarded(self._on_safe, [append for append, _ in batches])
+            appends = [append for append, _ in batches]
+            for on_safe in self._watchers:
+                _guarded(on_safe, appends)
         for append, on_done in batches:
             _guarded(on_done, append, error)
 

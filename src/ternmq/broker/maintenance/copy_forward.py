@@ -29,7 +29,7 @@ ROWS_AT_ONCE = 256
 
 
 class CopyForward:
-    """Makes groups let go of rows."""
+    """Copies what groups still need before messages go; expires the rest."""
 
     def __init__(
         self,

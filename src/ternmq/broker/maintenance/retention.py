@@ -44,7 +44,7 @@ PUT_OFF_MAX_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPlan:
-    """What the operator wants."""
+    """The operator's settings for retention."""
 
     rules: RetentionRules
     keep_unread: bool

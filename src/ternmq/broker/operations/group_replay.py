@@ -133,7 +133,7 @@ class GroupReplays:
         self._topics.check_app(topic, peer)
         if request.into:
             self._groups.get(topic.id, topic.name, request.into)
-        producer = bringer(request, topic)
+        producer = client_producer(request, topic)
         target = topic.name
         if request.dry_run:
             target = ""
@@ -207,7 +207,7 @@ class GroupReplays:
         step.filtered += rows - len(copies)
 
 
-def bringer(request: ReplayOpen, topic: Topic) -> ProducerId:
+def client_producer(request: ReplayOpen, topic: Topic) -> ProducerId:
     """The producer of messages that a client brings: one for each line of a replay."""
     whole = f"{request.replay} {request.source} {topic.id} {request.into}".encode()
     digest = hashlib.blake2b(whole, digest_size=16).digest()

@@ -25,7 +25,7 @@ GONE_MAX = 10_000  # Ranges of rows that were not open, in one answer.
 
 
 class ReviewQueue:
-    """Opens and closes rows."""
+    """Rows that wait for a person's decision: opened for it, closed by it."""
 
     def __init__(
         self, *, groups: ConsumerGroups, consumers: Consumers, committer: Committer

@@ -125,7 +125,7 @@ class Publisher:
         # repeat means that it is certainly not there.
         if self._repeats(peer, frame.correlation, incoming, topic):
             return
-        if from_delay_server(peer):
+        if peer.node is not None and from_delay_server(peer):
             _check_number(frame.payload, topic.name, topic.id)
         self._refuse_drained(peer, frame.payload)
         if incoming.ordered and not self._slots.assigned:

@@ -14,7 +14,7 @@ from ternmq.storage.messages.transactions import TransactionTable
 
 
 class OpenTransactionSlots:
-    """Of one broker."""
+    """The slots of one broker that have order keys in open transactions."""
 
     def __init__(self, halves: TransactionTable, fetcher: Fetcher) -> None:
         self._halves = halves

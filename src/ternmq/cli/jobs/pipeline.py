@@ -335,7 +335,11 @@ def dead_letters(
                 confirm(f"Send {total} letters again?", yes=yes)
                 with interrupted() as stopping, job_bar(spark, "redrive", total) as shown:
                     result["resent"], result["failed"] = letters.redrive(
-                        rows, url, rate=per_second, told=lambda a, _: shown(a), stopping=stopping
+                        rows,
+                        url,
+                        rate=per_second,
+                        on_progress=lambda a, _: shown(a),
+                        stopping=stopping,
                     )
     if as_json:
         show_json(result)
@@ -371,7 +375,7 @@ def _follow_trace(
         flush()
 
     with spark_job("trace", *session) as spark, interrupted() as stopping:
-        query = follow(spark, url, checkpoint, told=told, out=out)
+        query = follow(spark, url, checkpoint, on_rows=told, out=out)
         note("following; Ctrl-C stops")
         while not stopping() and not query.awaitTermination(1):
             pass

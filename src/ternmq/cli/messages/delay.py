@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternmq.cli.terminal.bars import bar_lines
+from ternmq.cli.messages.bars import bar_lines
 from ternmq.cli.terminal.options import (
     URL,
     AdvertisedHost,

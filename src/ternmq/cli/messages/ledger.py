@@ -27,7 +27,7 @@ STATES = (
 
 
 class LedgerAnswers(NamedTuple):
-    """All lines there are."""
+    """The ledger lines of all servers that answered."""
 
     lines: list[LedgerLine]
     later: list[DelayLedgerLine]

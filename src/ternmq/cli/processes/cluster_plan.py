@@ -24,7 +24,7 @@ SERVERS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How many of each."""
+    """How many servers of each kind a local cluster has."""
 
     groups: int = 2
     replicas: int = 2

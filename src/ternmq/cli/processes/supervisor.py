@@ -27,17 +27,17 @@ AGAIN_MAX_S = 30.0
 LOG_TAIL = 16_384
 PR_SET_PDEATHSIG = 1
 
-Told = Callable[[str], None]
+Report = Callable[[str], None]
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Supervised:
-    """One process of the plan, through all its lives."""
+    """One process of the plan, across restarts."""
 
-    def __init__(self, planned: Planned, log: Path, told: Told) -> None:
+    def __init__(self, planned: Planned, log: Path, report: Report) -> None:
         self.planned = planned
         self.log = log
-        self._told = told
+        self._report = report
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None
         self._log_from = 0
@@ -94,7 +94,7 @@ class Supervised:
             async with asyncio.timeout(STOP_S):
                 await process.wait()
         except TimeoutError:
-            self._told(f"error: {self.planned.name} did not stop within {STOP_S:g} s: killed")
+            self._report(f"error: {self.planned.name} did not stop within {STOP_S:g} s: killed")
             process.kill()
             await process.wait()
 
@@ -105,18 +105,18 @@ class Supervised:
             code = await self._process.wait()
             said = f"error: {self.planned.name} (pid {self.pid}) {_ended(code)}; log: {self.log}"
             if not restart:
-                self._told(f"{said}\n  start it again: tern {' '.join(self.planned.arguments)}")
+                self._report(f"{said}\n  start it again: tern {' '.join(self.planned.arguments)}")
                 return
             pause = doubled(failures, first=AGAIN_MIN_S, most=AGAIN_MAX_S)
-            self._told(f"{said}; starting it again in {pause:g} s")
+            self._report(f"{said}; starting it again in {pause:g} s")
             await asyncio.sleep(pause)
             try:
                 await self.start()
                 failures = 0
-                self._told(f"{self.planned.name} is back (pid {self.pid})")
+                self._report(f"{self.planned.name} is back (pid {self.pid})")
             except Unavailable as error:
                 failures += 1
-                self._told(f"error: {error.message}")
+                self._report(f"error: {error.message}")
 
     def _last_words(self) -> str:
         """The last line of this life that says what went wrong."""

@@ -27,7 +27,7 @@ class TimedOut(Exception):
 
 
 class HandlerPool(Protocol):
-    """Runs a handler."""
+    """Runs the handler of one subscriber: on the loop, or in threads."""
 
     async def call(self, unit: Unit) -> None: ...
 

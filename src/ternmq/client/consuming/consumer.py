@@ -35,7 +35,7 @@ NOT_STARTED = "this consumer is not started: use it in 'async with' ('with' in t
 
 
 class Consumer:
-    """One member of a group. Use it in `async with`, or `start` and `close` it."""
+    """One consumer of a group. Use it in `async with`, or `start` and `close` it."""
 
     def __init__(
         self, cluster: Cluster, plan: SubscriptionPlan, now: Callable[[], float] = elapsed
@@ -49,8 +49,7 @@ class Consumer:
         self._ready: deque[Delivery] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._error: TernError | None = None
-        self.on_withdraw: list[Callable[[Delivery], None]] = []
-        """Called when rows are lost that a batch may hold and nobody has seen (`ternmq.sync`)."""
+        self._watchers: list[Callable[[Delivery], None]] = []
         self._state = "new"
         self._resting = False
         # What is being shown: rows `_row` up to `_row_end` of `_delivery`, then `_ranges`.
@@ -330,10 +329,15 @@ class Consumer:
             return [*self._ranges, (self._row, self._row_end)]
         return delivery.ranges if delivery in self._ready else []
 
+    def watch(self, withdrawn: Callable[[Delivery], None]) -> None:
+        """Call this when rows are lost that a batch may hold and that were not shown
+        (`ternmq.sync`)."""
+        self._watchers.append(withdrawn)
+
     def withdraw(self, delivery: Delivery) -> None:
         """The lease is lost: rows that were not shown are not shown any more."""
-        for called in self.on_withdraw:
-            called(delivery)
+        for withdrawn in self._watchers:
+            withdrawn(delivery)
         unshown = self.unshown(delivery)
         if delivery in self._ready:
             self._ready.remove(delivery)

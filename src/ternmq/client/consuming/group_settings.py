@@ -52,7 +52,7 @@ async def carry_settings(
 
 
 async def declare_settings(
-    cluster: Cluster, at: str, plan: SubscriptionPlan, told: set[str]
+    cluster: Cluster, at: str, plan: SubscriptionPlan, reported: set[str]
 ) -> bool:
     """Set on one broker group what the code says; False: a topic's group is not there yet. `told`
     remembers what was logged, for one start of a consumer."""
@@ -71,16 +71,16 @@ async def declare_settings(
         if changed:
             wanted = GroupSet(topic=topic, group=plan.group, **changed)
             await cluster.ask(cluster.broker(at), Command.GROUP_SET, wanted, Group)
-            _tell(wanted, changed, settings, told)
+            _tell(wanted, changed, settings, reported)
     return there
 
 
 def _tell(
-    group: GroupSet, changed: Mapping[str, object], before: GroupSettings, told: set[str]
+    group: GroupSet, changed: Mapping[str, object], before: GroupSettings, reported: set[str]
 ) -> None:
-    if group.topic in told:
+    if group.topic in reported:
         return
-    told.add(group.topic)
+    reported.add(group.topic)
     drifted = [name for name in changed if getattr(before, name) != getattr(GroupSettings(), name)]
     say = log.warning if drifted else log.info
     say(

@@ -12,7 +12,7 @@ ROWS_MAX = 1024
 
 
 class Pace:
-    """One consumer's."""
+    """The pace of one consumer."""
 
     __slots__ = ("_looked_at", "_rows", "_rows_max")
 

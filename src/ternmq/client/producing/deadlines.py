@@ -22,7 +22,7 @@ Line = TypeVar("Line", bound=Accumulator)
 
 
 class Deadlines(Generic[Line]):
-    """The lines in which something waits."""
+    """Lines with waiting batches, swept for those whose time is over."""
 
     def __init__(
         self,
@@ -42,15 +42,6 @@ class Deadlines(Generic[Line]):
         self._lines[line] = None
         if self._sweeping is None:
             self._sweeping = self._loop.call_later(SWEEP_S, self._sweep_when_due)
-
-    def next(self, line: Line) -> OpenBatch | None:
-        """Take the first batch that is still in time; what is over before it is given up."""
-        while line.open_batches:
-            open_batch = line.open_batches.popleft()
-            if self._deadline(open_batch) > self._loop.time():
-                return open_batch
-            self._give_up(line, open_batch)
-        return None
 
     def _sweep(self) -> None:
         self._sweeping = None

@@ -129,8 +129,10 @@ class OrderedSender:
         """Send the oldest open batch, if nothing of this queue is under way."""
         lines = queue.lines
         while queue.group and queue.open_batches and not queue.under_way:
-            if (open_batch := self._deadlines.next(queue)) is None:
-                return
+            if self._deadline(queue.open_batches[0]) <= self._loop.time():
+                self._expired(queue, queue.open_batches.popleft())
+                continue
+            open_batch = queue.open_batches.popleft()
             slots = {slot_of(lines.topic, key) for key in order_keys(open_batch)}
             lines.flying |= dict.fromkeys(slots, queue.group)
             queue.under_way += 1

@@ -247,8 +247,9 @@ class Producer:
             if accumulator.under_way >= (PARTIAL_MAX if last else self.config.inflight_max):
                 self._deadlines.watch(accumulator)
                 return
-            if (open_batch := self._deadlines.next(accumulator)) is not None:
-                self._dispatch(accumulator, open_batch)
+            in_time = self._deadline(open_batches[0]) > self.loop.time()
+            handle = self._dispatch if in_time else self._give_up
+            handle(accumulator, open_batches.popleft())
 
     def send_waiting(self, topic: str, delay_line: DelayLine | None) -> None:
         """Send what waits now, so that what comes next is stored behind it."""

@@ -85,6 +85,8 @@ class Sender:
         self.broker_group = broker_group
         self._background = background
         self._guarded = background.callback
+        self._sweep_when_due = background.callback(self._sweep)
+        self._take_answer = background.callback(self._answered)
         self.breaker = CircuitBreaker()
         self._allow_duplicates = allow_duplicates
         self._link = link
@@ -125,7 +127,7 @@ class Sender:
         self._open[batch.origin] = self._open.get(batch.origin, 0) + 1
         self._waiting.append(batch)
         if self._sweeping is None:  # First: whatever happens below, its time will be up.
-            self._sweeping = self._loop.call_later(SWEEP_S, self._guarded(self._sweep))
+            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep_when_due)
         self._pump()
 
     def _pump(self) -> None:
@@ -160,12 +162,12 @@ class Sender:
                     if not error.retryable:  # Else the link spaces the attempts, the sweep ends.
                         self._fail_all(error)
                     self.breaker.failed(self._loop.time())
-                    self._part_with_waiting()
+                    self._move_waiting()
         finally:
             self._connecting = None
         self._pump()
 
-    def _part_with_waiting(self) -> None:
+    def _move_waiting(self) -> None:
         """The group cannot be reached: give batches that were never sent to other groups."""
         for batch in list(self._waiting):
             if not batch.transmitted or self._allow_duplicates:
@@ -191,7 +193,7 @@ class Sender:
             self._under_way.pop(batch.serial, None)
             self._put_later(batch)
             return
-        answer.add_done_callback(self._guarded(partial(self._answered, batch, connection)))
+        answer.add_done_callback(partial(self._take_answer, batch, connection))
 
     def _answered(
         self, batch: ProducerBatch, connection: Connection, answer: "asyncio.Future[bytearray]"
@@ -352,7 +354,7 @@ class Sender:
                     log.warning("no answer, sending again", topic=batch.published.topic)
                     self._transmit(connection, batch)
         if not self.idle and self._sweeping is None:
-            self._sweeping = self._loop.call_later(SWEEP_S, self._guarded(self._sweep))
+            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep_when_due)
 
     def _drop(self, batch: ProducerBatch) -> None:
         self._later.pop(batch, None)

@@ -18,6 +18,8 @@ from ternmq.client.transport.balancing import Affinity, Balancer, able, at_home
 from ternmq.client.transport.cluster import Cluster, Kind
 from ternmq.core.errors import TernError
 from ternmq.core.lifecycle import Background
+from ternmq.wire.messages.order_keys import Home
+from ternmq.wire.messages.servers import Routes
 
 
 class Senders:
@@ -42,7 +44,9 @@ class Senders:
         self._renewed = renewed
         self._senders: dict[str, Sender] = {}
         self._groups: list[str] = []
-        self._routes: object = None
+        self._routes: Routes | None = None
+        self._homes_by_topic: dict[str, Home] = {}
+        """Of topics that do not live on every group."""
         self._balancer = Balancer(config.choose, random.random)
         self._loop = asyncio.get_running_loop()
 
@@ -53,10 +57,7 @@ class Senders:
     def known(self) -> bool:
         """Is a server known to send to?"""
         if not self._groups:
-            self._groups, self._routes = (
-                self._cluster.writable_groups(self.kind),
-                self._cluster.version,
-            )
+            self._learn()
         return bool(self._groups)
 
     def next(self, topic: str, affinity: Affinity | None = None) -> Sender:
@@ -66,7 +67,7 @@ class Senders:
         return self.of(groups[0]) if len(groups) == 1 else self._pick(groups, affinity)
 
     def _homes(self, topic: str) -> list[str]:
-        home = self._cluster.home(topic) if self.kind == "realtime" else None
+        home = self._homes_by_topic.get(topic)
         return self._groups if home is None else at_home(topic, self._groups, home)
 
     def elsewhere(self, batch: ProducerBatch, *, stored: bool) -> bool:
@@ -106,9 +107,15 @@ class Senders:
         return sender
 
     def _look(self) -> None:
-        if self._routes is not self._cluster.version:
-            self._routes = self._cluster.version
-            self._groups = self._cluster.writable_groups(self.kind) or self._groups
+        if self._routes is not self._cluster.known_routes:
+            self._learn()
+
+    def _learn(self) -> None:
+        """Work out once what routes say; groups that are all away at once stay where to send to."""
+        self._routes = routes = self._cluster.known_routes
+        self._groups = self._cluster.writable_groups(self.kind) or self._groups
+        if routes is not None and self.kind == "realtime":
+            self._homes_by_topic = routes.homes
 
     def _pick(self, groups: list[str], affinity: Affinity | None = None) -> Sender:
         """One that is well if there is one, else the one that has rested longest."""

@@ -91,8 +91,7 @@ class Broadcast:
         for name in ("codec", "broker_group"):
             if name in self._options:
                 read[name] = self._options[name]
-        reader = Reader(self._cluster, self._topic, read, self._config)
-        reader.late_start = self._begun
+        reader = Reader(self._cluster, self._topic, read, self._config, late_start=self._begun)
         async for message in reader:
             yield message
             # Only now: whoever takes the next is done with this.

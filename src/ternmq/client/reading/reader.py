@@ -63,8 +63,16 @@ class Reader:
     """Messages in order: iterate over it, or over `.batches()`."""
 
     def __init__(
-        self, cluster: Cluster, topic: str, options: ReadOptions, config: ClientConfig
+        self,
+        cluster: Cluster,
+        topic: str,
+        options: ReadOptions,
+        config: ClientConfig,
+        *,
+        late_start: Start | None = None,
     ) -> None:
+        """`late_start`: where to begin on a broker group that comes later; None: where it would
+        have begun."""
         check_typed_options("read", options, ReadOptions, but=("codec", "end", "from_"))
         self._cluster = cluster
         check_value("topic", topic, str)
@@ -88,8 +96,7 @@ class Reader:
         if source not in ("master", "replica"):
             raise BadRequest(f"from_ is {shown(source)}; it can be 'master' or 'replica'")
         self._from_replica = source == "replica"
-        self.late_start: Start | None = None
-        """Where to begin on a broker group that comes later; None: where it would have begun."""
+        self._late_start = late_start
         self._codec = find_codec(options.get("codec") or config.codec)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
@@ -170,7 +177,7 @@ class Reader:
 
     async def _add_new(self, merged: MergeByTime, begun_ms: int) -> None:
         """Broker groups that came since, or were away."""
-        start = self.late_start or self._late(begun_ms)
+        start = self._late_start or self._late(begun_ms)
         for group in [group for group in self._cluster.masters() if group not in merged]:
             try:
                 sought = (await self._seek(start, [group])).get(group)

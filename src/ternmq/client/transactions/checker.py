@@ -67,7 +67,7 @@ class Checker:
     def __init__(self, cluster: Cluster, config: ClientConfig, function: CheckFunction) -> None:
         self._cluster = cluster
         self._config = config
-        self.function = function
+        self._function = function
         self._registered_on: dict[str, Connection] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._ready = asyncio.Event()
@@ -78,6 +78,10 @@ class Checker:
     def _broken(self, error: TernError) -> None:
         self._error = error
         self._ready.set()
+
+    def answer_with(self, function: CheckFunction) -> None:
+        """Ask another function from now on."""
+        self._function = function
 
     async def ready(self) -> None:
         """Wait until this client is registered at every broker group that can be reached."""
@@ -157,10 +161,10 @@ class Checker:
             properties=check.properties,
         )
         try:
-            if inspect.iscoroutinefunction(self.function):
-                answer = await self.function(question)
+            if inspect.iscoroutinefunction(self._function):
+                answer = await self._function(question)
             else:
-                answer = await asyncio.to_thread(self.function, question)
+                answer = await asyncio.to_thread(self._function, question)
                 if inspect.isawaitable(answer):
                     answer = await answer
             if answer not in list(Verdict):

@@ -16,7 +16,7 @@ TRIAL_S = 5.0
 
 
 class CircuitBreaker:
-    """The state of one server."""
+    """Whether one server is used, rests after failures, or is tried once."""
 
     __slots__ = ("_rests_until", "_tried_at", "failures")
 

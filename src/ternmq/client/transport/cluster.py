@@ -23,8 +23,8 @@ from ternmq.discovery.url import parse_url
 from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
-from ternmq.wire.messages.order_keys import Home, Placement
-from ternmq.wire.messages.servers import Route
+from ternmq.wire.messages.order_keys import Placement
+from ternmq.wire.messages.servers import Route, Routes
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, T
 
@@ -91,22 +91,19 @@ class Cluster:
         self._servers: dict[tuple[Kind, str], Link] = {}
         self._readers: dict[str, Link] = {}
         self._stale = False
+        self.known_routes: Routes | None = None
+        """As last learnt; another object whenever they are others."""
         self.on_routes = self._cache.changed
         """Called when the routes are others."""
-        self.on_routes.append(self._move)
+        self.on_routes.append(self._learn)
 
     @classmethod
     def of_server(cls, access: ClusterAccess, *, app: str, timeout: float) -> "Cluster":
         """As a server of the cluster reaches the others."""
         return cls(access.url, app=app, timeout=timeout, credential=access.credential)
 
-    @property
-    def version(self) -> object:
-        """Another object whenever the routes were refreshed."""
-        return self._cache.routes
-
     def routes(self) -> list[Route]:
-        return self._cache.routes.servers if self._cache.routes is not None else []
+        return self.known_routes.servers if self.known_routes is not None else []
 
     async def refresh(self) -> None:
         """Ask a meta server for the routes."""
@@ -122,10 +119,6 @@ class Cluster:
         staying = [route.broker_group for route in masters if not route.draining]
         return staying or [route.broker_group for route in masters]
 
-    def home(self, topic: str) -> Home | None:
-        """Where a topic lives, if that is not on every group."""
-        return self._cache.routes.homes.get(topic) if self._cache.routes is not None else None
-
     def weights(self) -> dict[str, int]:
         """How much groups get of what is shared out by weight; those not named the same."""
         placement = self.placement()
@@ -133,7 +126,7 @@ class Cluster:
 
     def placement(self) -> Placement | None:
         """The placement of slots and weights, as last learnt from a meta server."""
-        return self._cache.routes.placement if self._cache.routes is not None else None
+        return self.known_routes.placement if self.known_routes is not None else None
 
     def slot_owner(self, topic: str, order_key: str) -> str | None:
         """The group that stores this order key; None while its slot moves or none is known.
@@ -147,7 +140,7 @@ class Cluster:
 
     def away(self, kind: Kind) -> list[str]:
         """Groups that hold messages and cannot be asked at present."""
-        routes = self._cache.routes.away if self._cache.routes is not None else []
+        routes = self.known_routes.away if self.known_routes is not None else []
         return [route.broker_group for route in routes if route.kind == kind]
 
     async def some_masters(self, kind: Kind = "realtime") -> list[str]:
@@ -255,8 +248,10 @@ class Cluster:
             if (route.broker_group, route.role, route.kind) == wanted
         ]
 
-    def _move(self) -> None:
-        """A group may have another master: the old one may stand still without a word."""
+    def _learn(self) -> None:
+        """Routes are others: a group may have another master, and the old one may stand still
+        without a word."""
+        self.known_routes = self._cache.routes
         for (kind, group), link in self._servers.items():
             for route in self._cache.masters(kind):
                 if route.broker_group == group:

@@ -19,7 +19,7 @@ from ternmq.wire.messages.replication import DECISIONS
 
 class _Waiting(NamedTuple):
     item: Deciding
-    told: "asyncio.Future[TernError | None]"
+    done: "asyncio.Future[TernError | None]"
 
 
 class Decisions:
@@ -33,10 +33,10 @@ class Decisions:
 
     def put(self, hour: int, decision: Decision) -> "asyncio.Future[TernError | None]":
         """Write it; the result is None once it is applied, or why it is not."""
-        told: asyncio.Future[TernError | None] = self._loop.create_future()
+        done: asyncio.Future[TernError | None] = self._loop.create_future()
         self._engine.hours[hour].deciding += 1
-        self.rounds.put(self._target, _Waiting(Deciding(hour, decision), told))
-        return told
+        self.rounds.put(self._target, _Waiting(Deciding(hour, decision), done))
+        return done
 
     async def close(self) -> None:
         await self.rounds.close()
@@ -102,9 +102,9 @@ class _JournalTarget(ListTarget[_Waiting]):
         self, load: list[_Waiting], staged: list[_Waiting] | None, error: TernError | None
     ) -> None:
         now_ms = self._clock.now_ms()
-        for item, told in load:
+        for item, done in load:
             item.error = item.error or error
             self._engine.hours[item.hour].deciding -= 1
             self._engine.decided(item, now_ms)
-            if not told.done():
-                told.set_result(item.error)
+            if not done.done():
+                done.set_result(item.error)

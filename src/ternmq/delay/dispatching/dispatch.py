@@ -32,7 +32,7 @@ WAIT_S = 1.0
 
 
 class Dispatcher:
-    """The workers."""
+    """The workers that collect due rows, decide and send them."""
 
     def __init__(
         self,

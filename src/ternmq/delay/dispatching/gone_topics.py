@@ -27,7 +27,7 @@ class Fate(Enum):
 
 
 class GoneTopics:
-    """What is known of them."""
+    """Which topics of delayed messages were deleted, as far as is known."""
 
     def __init__(self, directory: TopicDirectory, names: dict[int, str]) -> None:
         """`names`: of all topics that ever had delayed messages, by number."""

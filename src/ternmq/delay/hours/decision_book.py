@@ -20,7 +20,7 @@ STATE = 0x7F
 
 
 class DecisionBook:
-    """The rows of one hour."""
+    """What was decided about each row of one hour."""
 
     def __init__(self) -> None:
         self._states = np.zeros(64, np.uint8)

@@ -57,7 +57,7 @@ class FoundRow(NamedTuple):
 
 
 class DelayFinder:
-    """Looks, never changes."""
+    """The DELAY_FIND, DELAY_COUNT and DELAY_LEDGER commands; never changes anything."""
 
     def __init__(self, engine: Engine, scheduler: Scheduler) -> None:
         self._engine = engine

@@ -18,16 +18,16 @@ from ternmq.storage.messages.message_log import log_figures
 from ternmq.wire.messages.stats import Status
 
 
-def facts_of(site: MemberContext, store: DelayStore) -> StatusFacts:
+def facts_of(context: MemberContext, store: DelayStore) -> StatusFacts:
     """What the status of a leader and that of a replica have in common."""
     return StatusFacts(
         role="delay",
-        place=site.place,
-        clock=site.clock,
-        listener=site.listener,
-        member=site.me,
+        place=context.place,
+        clock=context.clock,
+        listener=context.listener,
+        member=context.me,
         messages=store.messages,
-        started_at_ms=site.clock.now_ms(),
+        started_at_ms=context.clock.now_ms(),
     )
 
 
@@ -36,7 +36,7 @@ class DelayLeaderStatus:
 
     def __init__(
         self,
-        site: MemberContext,
+        context: MemberContext,
         engine: Engine,
         gate: CommitGate,
         *,
@@ -44,8 +44,8 @@ class DelayLeaderStatus:
         watch: ClockWatch,
         lateness: Histogram,
     ) -> None:
-        self._common = facts_of(site, engine.store)
-        self._site = site
+        self._common = facts_of(context, engine.store)
+        self._context = context
         self._engine = engine
         self._gate = gate
         self._epoch = epoch
@@ -79,7 +79,7 @@ class DelayLeaderStatus:
     async def scrape(self, out: Samples) -> None:
         """Everything that Prometheus is shown of this server."""
         status = self.status()
-        server_figures(out, status, self._site.listener)
+        server_figures(out, status, self._context.listener)
         log_figures(out, status.role, self._engine.store.messages)
         delay_figures(out, self._engine, self._lateness, self._watch.jumps)
 
@@ -87,15 +87,15 @@ class DelayLeaderStatus:
 class DelayReplicaStatus:
     """The status of a delay server that follows."""
 
-    def __init__(self, site: MemberContext, store: DelayStore) -> None:
-        self._common = facts_of(site, store)
-        self._site = site
+    def __init__(self, context: MemberContext, store: DelayStore) -> None:
+        self._common = facts_of(context, store)
+        self._context = context
 
     def status(self, trouble: str, lag: int) -> Status:
         """`trouble`: why it does not follow at present; `lag`: see `Status`."""
         return self._common.status(
             f"replica: {trouble}" if trouble else "ok",
-            self._site.disk.free(self._site.place.data_dir),
-            epoch=self._site.member.accepted_epoch,
+            self._context.disk.free(self._context.place.data_dir),
+            epoch=self._context.member.accepted_epoch,
             lag=lag,
         )

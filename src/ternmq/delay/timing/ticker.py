@@ -18,7 +18,7 @@ JUMP_MS = 1_000
 
 
 class ClockWatch:
-    """Notices when the wall clock and the monotonic one disagree. Pure."""
+    """Notices when the wall clock and the monotonic one disagree, between two looks."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -58,7 +58,7 @@ class _Run:
 
 
 class Wheel:
-    """All loaded hours."""
+    """The due times of all loaded hours."""
 
     def __init__(self) -> None:
         self._runs: dict[int, list[_Run]] = {}

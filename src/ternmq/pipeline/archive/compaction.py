@@ -68,7 +68,7 @@ def too_old(state: ArchiveState, first_date: str) -> Pieces:
 
 
 def compact(
-    spark: SparkSession, target: str, today: str, told: Callable[[int, int], None]
+    spark: SparkSession, target: str, today: str, on_progress: Callable[[int, int], None]
 ) -> tuple[int, int]:
     """Compact every day that has ended; returns (files before, files after)."""
     store = ArchiveStore(target)
@@ -83,7 +83,7 @@ def compact(
         added = [msgspec.json.decode(text, type=ArchivedFile) for text in made]
         swap(store, state, added=added, removed=pieces)
         before, after = before + len(pieces), after + len(added)
-        told(done + 1, len(work))
+        on_progress(done + 1, len(work))
     store.drop_staged(state, STAGED_GRACE_S, time.time())
     return before, after
 

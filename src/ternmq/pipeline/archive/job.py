@@ -31,7 +31,7 @@ from ternmq.pipeline.archive.log import (
     ArchivePlace,
     ArchiveState,
     Commit,
-    Told,
+    TaskResult,
 )
 from ternmq.pipeline.archive.store import ArchiveStore, staged_path
 from ternmq.pipeline.archive.task_source import ArchiveSource
@@ -95,20 +95,20 @@ class Archiver:
         self._job = job
         self._cluster: ClusterView = cluster(job.url)
         self._topics: dict[str, int] = {}
-        self._told = set[str]()
+        self._reported = set[str]()
         self._store = prepared(job)
         self._state = ArchiveState()
         self._unreadable = 0
         spark.dataSource.register(ArchiveSource)
 
-    def run_once(self, told: Callable[[ArchiveRound], None]) -> None:
+    def run_once(self, on_round: Callable[[ArchiveRound], None]) -> None:
         """Everything that is there now."""
         ends = self._ends()
         while (done := self.round(ends)) is not None:
-            told(done)
+            on_round(done)
 
     def run_forever(
-        self, told: Callable[[ArchiveRound], None], stopping: Callable[[], bool]
+        self, on_round: Callable[[ArchiveRound], None], stopping: Callable[[], bool]
     ) -> None:
         """Go on as messages come."""
         while not stopping():
@@ -116,7 +116,7 @@ class Archiver:
             if done is None:
                 time.sleep(POLL_S)
             else:
-                told(done)
+                on_round(done)
 
     def round(self, ends: dict[ArchivePlace, int]) -> ArchiveRound | None:
         """One step towards `ends`; None when there is nothing left to do."""
@@ -237,9 +237,9 @@ class Archiver:
     def _tell_not_archived(self, topic: str, text: str) -> None:
         if self._job.fail_on_data_loss:
             raise DataLoss(text)
-        if topic not in self._told:
+        if topic not in self._reported:
             log.warning("not archived", what=text)
-            self._told.add(topic)
+            self._reported.add(topic)
 
     def _counted(
         self, ranges: list[ArchivedRange], files: list[ArchivedFile], gone: dict[str, int]
@@ -299,10 +299,10 @@ class Archiver:
             url=self._job.url, target=self._job.target, plan=json.dumps(tasks)
         )
         found = reader.load().collect()
-        told = [msgspec.json.decode(row.manifest, type=Told) for row in found]
-        files = [each.file for each in told if each.file is not None]
-        self._unreadable = sum(each.unreadable for each in told)
-        return files, {each.broker_group: each.lost for each in told if each.lost}
+        results = [msgspec.json.decode(row.manifest, type=TaskResult) for row in found]
+        files = [each.file for each in results if each.file is not None]
+        self._unreadable = sum(each.unreadable for each in results)
+        return files, {each.broker_group: each.lost for each in results if each.lost}
 
 
 def delivery_tasks(ranges: Iterable[ArchivedRange], state: ArchiveState) -> list[dict[str, object]]:

@@ -56,7 +56,7 @@ class ArchivedRange(msgspec.Struct, frozen=True, kw_only=True):
     """Which topic of that name; 0 in older logs, and for deliveries."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a task tells the job: a file it wrote, or that something was gone."""
 
     file: ArchivedFile | None = None

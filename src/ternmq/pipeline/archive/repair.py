@@ -19,7 +19,7 @@ from ternmq.pipeline.archive.writer import write_rows
 ROWS_AT_ONCE = 65_536
 
 
-def repair(target: str, told: Callable[[str], None], *, dry_run: bool = False) -> list[str]:
+def repair(target: str, on_file: Callable[[str], None], *, dry_run: bool = False) -> list[str]:
     """Mend every file that needs it; tells and returns their paths. A dry run only looks."""
     store = ArchiveStore(target)
     store.check()
@@ -32,7 +32,7 @@ def repair(target: str, told: Callable[[str], None], *, dry_run: bool = False) -
             damaged = has_packed(opened)
         if damaged:
             found.append(file.path)
-            told(file.path)
+            on_file(file.path)
             if not dry_run:
                 swap(store, state, added=_mended(store, file), removed=[file])
     return found

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ternmq.pipeline.archive.log import DELIVERIES, ArchivePlace, Told
+from ternmq.pipeline.archive.log import DELIVERIES, ArchivePlace, TaskResult
 from ternmq.pipeline.archive.store import ArchiveStore
 from ternmq.pipeline.archive.writer import write_rows
 from ternmq.pipeline.cluster import cluster
@@ -82,9 +82,9 @@ class ArchiveReader(DataSourceReader):
             rows = messages.record_batches(pieces)
         expected = task.end - task.first if task.kind != DELIVERIES else 100_000
         for file in write_rows(ArchiveStore(self._target), place, rows, expected):
-            yield (msgspec.json.encode(Told(file=file)).decode(),)
+            yield (msgspec.json.encode(TaskResult(file=file)).decode(),)
         if gone or messages.unreadable:
-            told = Told(
+            result = TaskResult(
                 broker_group=task.broker_group, lost=sum(gone), unreadable=messages.unreadable
             )
-            yield (msgspec.json.encode(told).decode(),)
+            yield (msgspec.json.encode(result).decode(),)

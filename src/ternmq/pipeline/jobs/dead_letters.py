@@ -105,7 +105,7 @@ def redrive(
     url: str,
     *,
     rate: int,
-    told: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None],
     stopping: Callable[[], bool] = lambda: False,
 ) -> tuple[int, list[str]]:
     """Send the chosen letters again; returns how many, and what failed in words.
@@ -129,7 +129,7 @@ def redrive(
             done = found.resend_dead_letters(group, ranges_of(part), broker_group)
             sent += done.handled
             failed += [f"{group}: {line}" for line in done.failed]
-            told(sent, total)
+            on_progress(sent, total)
             ahead = begun + sent / rate - time.monotonic() if rate else 0
             if ahead > 0:
                 time.sleep(ahead)

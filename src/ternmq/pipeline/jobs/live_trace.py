@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 PLACE = ["topic", "broker_group", "sequence"]
 LATE = "2 minutes"
 STORED = "topic string, broker_group string, sequence long, born_at timestamp, stored_at timestamp"
-Told = Callable[[list[dict[str, Any]]], None]
+OnRows = Callable[[list[dict[str, Any]]], None]
 
 
 def minutes(stored: DataFrame, deliveries: DataFrame, late: str = LATE) -> DataFrame:
@@ -64,7 +64,7 @@ def follow(
     url: str,
     checkpoint: Path,
     *,
-    told: Told,
+    on_rows: OnRows,
     out: Path | None = None,
     late: str = LATE,
     start: str = "latest",
@@ -81,7 +81,7 @@ def follow(
             rows.write.mode("overwrite").parquet(str(out / f"minutes-{number:010d}"))
         found = rows.drop("sketch").orderBy("minute", "topic", "group").toArrow().to_pylist()
         if found:
-            told(found)
+            on_rows(found)
 
     writer = minutes(stored, deliveries, late).writeStream.outputMode("append")
     return writer.option("checkpointLocation", str(checkpoint)).foreachBatch(tell).start()

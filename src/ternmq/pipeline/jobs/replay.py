@@ -98,8 +98,8 @@ class Replayer:
         """Check the target and count what is left; a dry run makes nothing anywhere."""
         if self._store.read(f"{PLANS}/{self.name}.done") is not None:
             return ReplayCount(name=self.name, messages=0, size=0, begun=True, done=True)
-        begun = {line: self._bringer(line, dry_run=True) for line in sorted(self._plan.ends)}
-        positions = {line: loop_thread().run(bringer.open()) for line, bringer in begun.items()}
+        begun = {line: self._writer(line, dry_run=True) for line in sorted(self._plan.ends)}
+        positions = {line: loop_thread().run(writer.open()) for line, writer in begun.items()}
         blocks = self._blocks(positions)
         self._steps = replay_plan.steps(blocks, positions, self._plan.ends)
         if not dry_run:
@@ -111,18 +111,18 @@ class Replayer:
             begun=any(positions.values()),
         )
 
-    def run(self, told: Callable[[int], None], stopping: Callable[[], bool]) -> int:
+    def run(self, on_progress: Callable[[int], None], stopping: Callable[[], bool]) -> int:
         """Send what `count` counted; returns how many. Stopped early, it goes on another time."""
         sent, begun = 0, time.monotonic()
         for line in sorted(self._plan.ends):
-            bringer = self._bringer(line, dry_run=False)
-            position = loop_thread().run(bringer.open())
+            writer = self._writer(line, dry_run=False)
+            position = loop_thread().run(writer.open())
             for rows in self._batches(line, position):
                 if stopping():
                     return sent
-                self._send(bringer, rows)
+                self._send(writer, rows)
                 sent += rows.num_rows
-                told(sent)
+                on_progress(sent)
                 ahead = begun + sent / self._job.rate - time.monotonic() if self._job.rate else 0
                 if ahead > 0:
                     time.sleep(ahead)
@@ -273,7 +273,7 @@ class Replayer:
         )
         return _collected(rows, self._job.where)
 
-    def _bringer(self, line: str, *, dry_run: bool) -> ReplayWriter:
+    def _writer(self, line: str, *, dry_run: bool) -> ReplayWriter:
         job = self._job
         request = ReplayOpen(
             topic=job.to_topic or job.topic,
@@ -284,14 +284,14 @@ class Replayer:
         )
         return ReplayWriter(self._cluster.client, self._plan.targets[line], request)
 
-    def _send(self, bringer: ReplayWriter, rows: pa.RecordBatch) -> None:
+    def _send(self, writer: ReplayWriter, rows: pa.RecordBatch) -> None:
         last = int(rows.column("sequence")[rows.num_rows - 1].as_py())
         others = ["sequence", "app", "client_address"]
         [made] = sink_rows.batches(rows.drop_columns(others), 0)
         origins = origin_pieces(rows.column("app"), rows.column("client_address"))
         pieces = [*made.pieces, *origins]
         loop_thread().run(
-            bringer.send(pieces, made.count, made.body_size, last=last, attributes=made.attributes)
+            writer.send(pieces, made.count, made.body_size, last=last, attributes=made.attributes)
         )
 
 

@@ -74,7 +74,7 @@ class ReplicaWriter:
         self._safe = dict.fromkeys(logs, 0)
         self.starts = dict.fromkeys(logs, 0)
         """Where the master's logs begin."""
-        self.told = dict.fromkeys(logs, 0)
+        self.master_ends = dict.fromkeys(logs, 0)
         """How far they go, by its last word."""
         self._answer: Answer = _nobody
         self._life = 0  # What was written for one master is not answered to the next.
@@ -128,7 +128,7 @@ class ReplicaWriter:
         if target is None or epoch != expected:
             raise ProtocolError(f"log {number} of epoch {epoch} is not followed here")
         self._safe[number], self.starts[number] = max(safe, self._safe[number]), start
-        self.told[number] = offset + len(payload) - REPLICATE.size
+        self.master_ends[number] = offset + len(payload) - REPLICATE.size
         if len(payload) > REPLICATE.size:
             target.receive(offset, memoryview(payload)[REPLICATE.size :])
             self._ask_sync[number] |= bool(flags & REPLICATE_SYNC)

@@ -32,7 +32,7 @@ BEHIND_MAX = 64 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownMember:
-    """What the registry said last."""
+    """The group's standing as the registry had it last."""
 
     version: int
     in_sync: frozenset[str]
@@ -80,7 +80,7 @@ class Rules:
 
 
 class InSync:
-    """The set of one leadership."""
+    """The in-sync set during one leadership."""
 
     def __init__(self, me: str, known: KnownMember, rules: Rules, *, now: float) -> None:
         self._me = me
@@ -92,6 +92,12 @@ class InSync:
         self._proposal: Proposal | None = None
         self.copies: dict[str, Copy] = {}
         """Members that are connected or required; never this one."""
+        self.required: frozenset[str] = frozenset()
+        """Everybody else who must have a byte before it counts."""
+        self.waits = True
+        """Messages count when every required member has them: so it is set here, or somebody may
+        believe it."""
+        self._require()
         self._expect(now)
 
     @property
@@ -103,20 +109,16 @@ class InSync:
         """Sent and not known to be decided."""
         return self._proposal
 
-    @property
-    def required(self) -> frozenset[str]:
-        """Everybody else who must have a byte before it counts."""
-        everybody = self._known.in_sync
-        if self._proposal is not None:
-            everybody |= self._proposal.in_sync
-        return everybody - {self._me}
-
-    @property
-    def waits(self) -> bool:
-        """Messages count when every required member has them: so it is set here, or somebody may
-        believe it."""
-        believed = self._known.waits or (self._proposal is not None and self._proposal.waits)
-        return self._wait or believed
+    def _require(self) -> None:
+        """The registry said something, or a proposal was made: asked about at every round, so
+        worked out only here."""
+        known, proposal = self._known, self._proposal
+        everybody, believed = known.in_sync, known.waits
+        if proposal is not None:
+            everybody |= proposal.in_sync
+            believed = believed or proposal.waits
+        self.required = everybody - {self._me}
+        self.waits = self._wait or believed
 
     def learn(self, known: KnownMember, now: float) -> bool:
         """The registry says so; False if that is old news."""
@@ -125,6 +127,7 @@ class InSync:
         self._known = known
         if self._proposal is not None and known.version > self._proposal.version:
             self._proposal = None
+        self._require()
         self._expect(now)
         return True
 
@@ -227,6 +230,7 @@ class InSync:
         everybody = frozenset(in_sync) | {self._me}
         waits = self._waiting(everybody, safe)
         self._proposal = Proposal(everybody, self._known.version, waits)
+        self._require()
         return self._proposal
 
     def refusal(self, now: float) -> str | None:

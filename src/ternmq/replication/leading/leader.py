@@ -426,9 +426,9 @@ class Leader:
             self._tell()
 
     def _update_mark(self, number: int, *, tell: bool = True) -> None:
-        mark = self._durable[number]
-        if number != MESSAGES or self._in_sync.waits:
-            mark = self._in_sync.mark(number, mark)
+        mark, in_sync = self._durable[number], self._in_sync
+        if in_sync.required and (number != MESSAGES or in_sync.waits):
+            mark = in_sync.mark(number, mark)
         if mark > self._marks[number] and not self.ended.done():
             self._marks[number] = mark
             for feed in self._feeds.values():

@@ -77,7 +77,7 @@ class Stream:
         self.started = False
         self.sent = 0
         self.acked = 0
-        self.told = 0
+        self.sent_mark = 0
         """The mark that was sent last."""
 
     def start(self, offset: int) -> None:
@@ -148,13 +148,13 @@ class Stream:
 
     def tell(self) -> None:
         """Send the mark if it moved and no bytes have carried it."""
-        if self.started and self.told < self._marks.mark(self._number):
+        if self.started and self.sent_mark < self._marks.mark(self._number):
             self._head(self.sent, [], 0)
 
     def _head(self, offset: int, buffers: list[Buffer], flags: int) -> None:
-        self.told = self._marks.mark(self._number)
+        self.sent_mark = self._marks.mark(self._number)
         start = self._source.start_offset
-        self._send.push(offset, self.told, start, self._number, flags, buffers)
+        self._send.push(offset, self.sent_mark, start, self._number, flags, buffers)
 
 
 class Send(Protocol):

@@ -1,4 +1,4 @@
-"""How a member's group stood, on its own disk: what is left when a registry is lost.
+"""The last standing of a member's group, on its own disk: what is left when a registry is lost.
 
 A standing is noted before anything is done by it. For a master that is the rule from which members
 prove after a loss who has everything (`meta.standings.claims`): nothing is answered without a

@@ -1,4 +1,4 @@
-"""What the roles of one server share: settings, member id, door, the cluster."""
+"""What the roles of one server share: settings, member id, role switch, the cluster."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -57,7 +57,7 @@ class MemberContext:
     record: GroupRecord
     hello: Greeting
     """How it says hello to other servers."""
-    door: RoleSwitch
+    role_switch: RoleSwitch
     listener: Listener
     join: Callable[[], Awaitable[Standing]]
     """Once more, with what this disk says."""
@@ -111,12 +111,12 @@ class MemberContext:
             self.standing = standing
             self.changed.set()
             if standing.epoch > self.member.accepted_epoch:
-                self._events.heard(standing)
-            noting = asyncio.ensure_future(self._hear(standing))
+                self._events.on_standing(standing)
+            noting = asyncio.ensure_future(self._note(standing))
             self._noting.add(noting)
             noting.add_done_callback(self._noting.discard)
 
-    async def _hear(self, standing: Standing) -> None:
+    async def _note(self, standing: Standing) -> None:
         while self.standing is standing and not self.stop.is_set():
             try:
                 await self.record.note(standing)
@@ -127,14 +127,14 @@ class MemberContext:
                 log.exception("noting how the group stands failed by a bug")
                 await asyncio.sleep(NOTE_AGAIN_S)
             else:
-                self._events.heard(standing)
+                self._events.on_standing(standing)
                 return
 
     async def lead(self, member: str = "", *, force: bool = False) -> Standing:
         """Ask that a member (else this one) leads at a new epoch."""
         return await self.directory.lead(self.group, member or self.me, kind=self.kind, force=force)
 
-    def judge(self, error: Corrupt) -> TernError:
+    def on_corrupt(self, error: Corrupt) -> TernError:
         """What to say of stored bytes that do not match their checksum; any thread. While others
         have them nobody is told that they are lost: this member makes room for those."""
         if not has_company(self.standing, self.me):
@@ -146,7 +146,7 @@ class MemberContext:
         )
 
     def _found(self, reason: str) -> None:
-        if not self.damaged and self._events.hurt(reason):
+        if not self.damaged and self._events.on_damage(reason):
             log.error("stored messages are damaged here, others have them", reason=reason)
             self.damaged = True
             self.changed.set()
@@ -243,12 +243,12 @@ class MemberContext:
 
     def enter(self, role: Role, events: MemberEvents = NOBODY) -> None:
         """This role answers clients, and is told of what happens, until it leaves."""
-        self.door.enter(role, self.listener.peers)
+        self.role_switch.enter(role, self.listener.peers)
         self._events = events
 
     def leave(self) -> None:
         """No role answers; where the server stops its listener closes the clients."""
-        self.door.leave(() if self.stop.is_set() else self.listener.peers)
+        self.role_switch.leave(() if self.stop.is_set() else self.listener.peers)
 
     def tell_nobody(self) -> None:
         """No role acts on what happens, until the next one enters."""

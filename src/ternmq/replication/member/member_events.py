@@ -1,4 +1,4 @@
-"""What happens around a member, as the role of now is told of it.
+"""Events of a member that its current role may act on: a new standing, damage, changed topics.
 
 A role that acts on an event has its own `MemberEvents`, which it hands to the `MemberContext` while
 it lasts; what it does not override it does not care about.
@@ -9,12 +9,12 @@ from ternmq.wire.messages.topics import Topic
 
 
 class MemberEvents:
-    """Nobody acts on anything."""
+    """Handlers that do nothing: a role overrides those that it acts on."""
 
-    def heard(self, standing: Standing) -> None:
+    def on_standing(self, standing: Standing) -> None:
         """The broker group stands so; at once for a later epoch, else once it is on disk."""
 
-    def hurt(self, reason: str) -> bool:
+    def on_damage(self, reason: str) -> bool:
         """Stored bytes are damaged; False: nobody could take over at present."""
         return True
 

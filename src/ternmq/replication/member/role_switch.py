@@ -48,11 +48,23 @@ OF_MEMBERS = (Command.FOLLOW, Command.HANDOVER, Command.BASE_OPEN, Command.BASE_
 """What servers ask a master: they are told that this is none."""
 
 
-def refer_to_master(peer: Peer, frame: Frame, error: NotMaster) -> None:
-    """A follower was asked what only a master answers: a client has to look where that is."""
-    if frame.command in OF_MEMBERS:
-        raise error
-    peer.close(error)
+class FollowerRouter:
+    """The commands that a follower answers; a client that asks for more has to find the master."""
+
+    def __init__(self, table: dict[int, Route], refusal: str) -> None:
+        """`refusal` says whose replica this server is."""
+        self._table = table
+        self._refusal = refusal
+
+    def route(self, peer: Peer, frame: Frame) -> None:
+        handle = self._table.get(frame.command)
+        if handle is not None:
+            handle(peer, frame)
+            return
+        error = NotMaster(self._refusal)
+        if frame.command in OF_MEMBERS:
+            raise error
+        peer.close(error)
 
 
 class RoleSwitch:

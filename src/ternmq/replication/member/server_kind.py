@@ -85,7 +85,7 @@ class LeaderService(Protocol):
 
 
 class FollowProgress(Protocol):
-    """How a replica follows, for what it says about itself."""
+    """How far a replica is behind and what keeps it, for its status."""
 
     trouble: str
     """Why it does not follow at present; empty while it does."""
@@ -107,8 +107,8 @@ class FollowerService(Protocol):
     def failed(self) -> TernError | None:
         """Why this member can not lead any more before a restart, though its logs are whole."""
 
-    def on_safe(self, number: int, told: Any) -> None:
-        """More of a log counts, as the master says; `told` is what `advance` returned."""
+    def on_safe(self, number: int, advanced: Any) -> None:
+        """More of a log counts, as the master says; `advanced` is what `advance` returned."""
 
     def loops(self, intake: ReplicaWriter) -> Loops:
         """What runs while it follows; files are changed by `ReplicaWriter.alone` only."""
@@ -146,15 +146,15 @@ class ReplicatedStore(Protocol):
     def base(self) -> bytes:
         """What a member begins with whose logs end before these begin; does not wait."""
 
-    async def reserve(self, site: MemberContext) -> int:
+    async def reserve(self, context: MemberContext) -> int:
         """Numbers in the data are never given out again; returns the last epoch in it."""
 
     def serving(
-        self, site: MemberContext, leader: Leader, commands: MemberCommands
+        self, context: MemberContext, leader: Leader, commands: MemberCommands
     ) -> LeaderService:
         """The parts of a master, which hand `commands` to its role; all in the logs counts."""
 
-    def copying(self, site: MemberContext, progress: FollowProgress) -> FollowerService:
+    def copying(self, context: MemberContext, progress: FollowProgress) -> FollowerService:
         """The parts of a replica; how it follows is asked of `progress`."""
 
     def close(self) -> None:
@@ -178,16 +178,16 @@ class ServerKind(Protocol):
     def ends(self) -> list[int]:
         """How far its logs go, as far as a look tells; for people. Blocks."""
 
-    def forgetful(self) -> bool:
+    def acks_from_memory(self) -> bool:
         """Whether the last stop may have taken what was acknowledged; blocks."""
 
-    def note_forgetful(self, forgetful: bool) -> None:
+    def note_acks_from_memory(self, acks_from_memory: bool) -> None:
         """So it would be from here on, until the store is closed in order; blocks, durable."""
 
     def open(self, epoch: int, *, suffix: bool, on_corrupt: OnCorrupt) -> ReplicatedStore:
         """Open and recover; blocks. With `suffix` only what is known to be safe is visible.
         `on_corrupt` says what to raise for messages that turn out to be damaged later."""
 
-    async def begin_anew(self, site: MemberContext, base: bytes) -> None:
+    async def reseed(self, context: MemberContext, base: bytes) -> None:
         """Begin with a base of the master, while the store is closed; raises `AlreadyExists` where
         there is something that must not be lost."""

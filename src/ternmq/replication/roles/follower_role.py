@@ -47,16 +47,16 @@ log = get_logger()
 class FollowerRole:
     """One time of following, until this member leads or stops; a `FollowProgress`."""
 
-    def __init__(self, site: MemberContext, holding: ReplicatedStore) -> None:
-        self._site = site
+    def __init__(self, context: MemberContext, holding: ReplicatedStore) -> None:
+        self._context = context
         self._holding = holding
         self._logs = holding.logs
         self.trouble = "not following yet"
-        self.role: FollowerService = holding.copying(site, self)
+        self.role: FollowerService = holding.copying(context, self)
         self._intake = ReplicaWriter(
-            self._logs, from_memory=site.from_memory, on_safe=self.role.on_safe
+            self._logs, from_memory=context.from_memory, on_safe=self.role.on_safe
         )
-        self._follower = LeaderLink(self._intake, site.hello, prepare=self._prepare)
+        self._follower = LeaderLink(self._intake, context.hello, prepare=self._prepare)
         self._seldom = LogThrottle()
         self.base = b""
         """What to begin with anew, once the store is closed."""
@@ -66,21 +66,21 @@ class FollowerRole:
     def lag(self) -> int:
         if not self._follower.following:
             return -1
-        return max(0, self._intake.told[MESSAGES] - self._logs[MESSAGES].end)
+        return max(0, self._intake.master_ends[MESSAGES] - self._logs[MESSAGES].end)
 
     async def run(self) -> Standing | None:
         """Returns the standing by which this member leads; None when the server stops."""
         look = self._holding.look
-        files = partial(self._site.watch_files, look)
+        files = partial(self._context.watch_files, look)
         loops = self.role.loops(self._intake)
         async with background(files=files, master=self._watch_master, **loops):
             while not self._over():
-                if self.role.failed is not None and not await self._site.lost_files(look):
+                if self.role.failed is not None and not await self._context.lost_files(look):
                     await self._stay_out(self.role.failed)
                     return None
-                standing = self._site.standing
-                self._site.changed.clear()
-                own = standing.master == self._site.me
+                standing = self._context.standing
+                self._context.changed.clear()
+                own = standing.master == self._context.me
                 won = await (self._own(standing) if own else self._follow(standing))
                 if won is not None:
                     return won
@@ -93,30 +93,30 @@ class FollowerRole:
             await asyncio.sleep(PING_S)
             if await self._follower.hears(SILENT_S):
                 continue
-            if self._site.unfit or await self._site.lost_files(self._holding.look):
+            if self._context.unfit or await self._context.lost_files(self._holding.look):
                 continue
             won = await self._try_to_lead()
             if won is not None:
                 log.warning("the master hangs; leading in its place", epoch=won.epoch)
-                self._site.learn(won)
+                self._context.learn(won)
 
     def _over(self) -> bool:
-        site = self._site
-        return bool(site.stop.is_set() or self.base or self.diverged or site.unfit)
+        context = self._context
+        return bool(context.stop.is_set() or self.base or self.diverged or context.unfit)
 
     async def _stay_out(self, failed: TernError) -> None:
         """Neither follow nor lead until a restart."""
         self.trouble = failed.message
         log.error("this member is out until it is started again", reason=failed.message)
-        await self._site.leave_set()
-        await self._site.stop.wait()
+        await self._context.leave_set()
+        await self._context.stop.wait()
 
     async def _own(self, standing: Standing) -> Standing | None:
         """Somebody made this member the master: by that epoch if it is new, else by another."""
-        if standing.epoch > self._site.member.accepted_epoch:
+        if standing.epoch > self._context.member.accepted_epoch:
             return standing
         try:
-            return await self._site.lead()
+            return await self._context.lead()
         except TernError as error:
             self.trouble = error.message
             self._complain("does not lead yet", error)
@@ -125,7 +125,7 @@ class FollowerRole:
 
     def _complain(self, event: str, error: TernError) -> None:
         if self._seldom.due(event, error.message, asyncio.get_running_loop().time()):
-            log.warning(event, reason=error.message, epoch=self._site.standing.epoch)
+            log.warning(event, reason=error.message, epoch=self._context.standing.epoch)
 
     async def _follow(self, standing: Standing) -> Standing | None:
         """Follow until that ends, then try to lead; a standing if that worked."""
@@ -133,7 +133,7 @@ class FollowerRole:
             master = standing.member(standing.master)
             if master is None:
                 raise NotMaster(UNDECIDED if standing.claims else "the broker group has no master")
-            await self._site.record.accept(standing)
+            await self._context.record.accept(standing)
             self.trouble = ""
             await self._until_changed(
                 self._follower.run(master.address, lambda: self._ask(standing.epoch))
@@ -144,14 +144,14 @@ class FollowerRole:
             self._complain("not following", error)
             if self.base:
                 return None
-            if await self._site.lost_files(self._holding.look):
+            if await self._context.lost_files(self._holding.look):
                 return None  # Before it asks to lead.
-            if self._site.from_memory and isinstance(error, DiskFailed):
-                await self._site.leave_set()  # What it answered for may not be there.
-            if isinstance(error, Diverged) and not self._site.standing.waits:
+            if self._context.from_memory and isinstance(error, DiskFailed):
+                await self._context.leave_set()  # What it answered for may not be there.
+            if isinstance(error, Diverged) and not self._context.standing.waits:
                 self.diverged = True
                 return None
-            outside = self._site.me not in self._site.standing.in_sync
+            outside = self._context.me not in self._context.standing.in_sync
             if isinstance(error, Diverged) or (outside and isinstance(error, Corrupt)):
                 await self._rest(DIVERGED_S)
                 return None
@@ -161,13 +161,13 @@ class FollowerRole:
         return won
 
     async def _try_to_lead(self) -> Standing | None:
-        site = self._site
-        if site.me not in site.standing.in_sync or not site.config.failover:
+        context = self._context
+        if context.me not in context.standing.in_sync or not context.config.failover:
             return None
-        if site.standing.master and self._is_other(site.standing):
+        if context.standing.master and self._is_other(context.standing):
             return None  # Another leads already; with no master it has left again.
         try:
-            return await site.lead()
+            return await context.lead()
         except MasterAlive:
             pass
         except NotInSync as error:
@@ -178,19 +178,19 @@ class FollowerRole:
 
     async def _until_changed(self, following: Any) -> None:
         """Follow until it ends by itself, or the standing is another, or the server stops."""
-        site = self._site
+        context = self._context
         tasks = [
             asyncio.ensure_future(following),
-            asyncio.ensure_future(site.changed.wait()),
-            asyncio.ensure_future(site.stop.wait()),
+            asyncio.ensure_future(context.changed.wait()),
+            asyncio.ensure_future(context.stop.wait()),
         ]
         try:
             while True:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                if tasks[0].done() or self._over() or self._is_other(site.standing):
+                if tasks[0].done() or self._over() or self._is_other(context.standing):
                     break
-                site.changed.clear()
-                tasks[1] = asyncio.ensure_future(site.changed.wait())
+                context.changed.clear()
+                tasks[1] = asyncio.ensure_future(context.changed.wait())
         finally:
             for task in tasks:
                 task.cancel()
@@ -199,27 +199,27 @@ class FollowerRole:
             tasks[0].result()
 
     def _is_other(self, standing: Standing) -> bool:
-        return standing.epoch > self._site.member.accepted_epoch
+        return standing.epoch > self._context.member.accepted_epoch
 
     async def _rest(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._site.changed.wait()
+                await self._context.changed.wait()
         except TimeoutError:
             pass
 
     def _ask(self, epoch: int) -> Follow:
         tables = self._holding.tables()
         return Follow(
-            broker_group=self._site.group,
-            member=self._site.me,
+            broker_group=self._context.group,
+            member=self._context.me,
             epoch=epoch,
             logs=[
                 LogHeld(
                     log=number,
                     start=log.start_offset,
                     end=log.end,
-                    safe=log.acknowledged if self._site.standing.waits else log.safe_offset,
+                    safe=log.acknowledged if self._context.standing.waits else log.safe_offset,
                     epochs=tables[number],
                 )
                 for number, log in self._logs.items()
@@ -233,7 +233,7 @@ class FollowerRole:
             raise NotMaster("the master's logs begin later than these end: beginning anew")
         cuts = {plan.log: plan.cut_to for plan in followed.logs}
         tables: dict[int, Starts] = {plan.log: plan.epochs for plan in followed.logs}
-        waits = self._site.standing.waits
+        waits = self._context.standing.waits
         await self._intake.alone(lambda: self._holding.adopt(cuts, tables, waits=waits))
 
     async def close(self) -> None:
@@ -241,18 +241,18 @@ class FollowerRole:
         await self._intake.close()
 
 
-async def follow(site: MemberContext, trade: ServerKind) -> Standing | None:
+async def follow(context: MemberContext, server_kind: ServerKind) -> Standing | None:
     """Be a replica; returns the standing by which this member leads, None at the end."""
     while True:
         useless, base = False, b""
         try:
-            leads, base, useless = await _follow(site, trade)
+            leads, base, useless = await _follow(context, server_kind)
             if not base and not useless:
                 return leads
             if useless:
-                await move(site, trade)
+                await move(context, server_kind)
             else:
-                await _begin_anew(site, trade, base)
+                await _reseed(context, server_kind, base)
         except TernError as error:
             if not base and not useless:
                 raise
@@ -264,58 +264,60 @@ async def follow(site: MemberContext, trade: ServerKind) -> Standing | None:
             await asyncio.sleep(DIVERGED_S)
 
 
-async def _begin_anew(site: MemberContext, trade: ServerKind, base: bytes) -> None:
+async def _reseed(context: MemberContext, server_kind: ServerKind, base: bytes) -> None:
     """With what the master gave; what is here ends before the master's logs begin."""
-    site.held.clear()
+    context.held.clear()
     try:
-        await trade.begin_anew(site, base)
+        await server_kind.reseed(context, base)
     except AlreadyExists:
-        await move(site, trade)
-        await trade.begin_anew(site, base)
+        await move(context, server_kind)
+        await server_kind.reseed(context, base)
 
 
-async def _follow(site: MemberContext, trade: ServerKind) -> tuple[Standing | None, bytes, bool]:
+async def _follow(
+    context: MemberContext, server_kind: ServerKind
+) -> tuple[Standing | None, bytes, bool]:
     """(standing to lead by, base to begin with, whether the data is of no use)."""
     loop = asyncio.get_running_loop()
-    epoch = site.member.accepted_epoch
+    epoch = context.member.accepted_epoch
     holding = await loop.run_in_executor(
-        None, lambda: trade.open(epoch, suffix=True, on_corrupt=site.judge)
+        None, lambda: server_kind.open(epoch, suffix=True, on_corrupt=context.on_corrupt)
     )
     try:
-        if site.from_memory:
-            await loop.run_in_executor(None, trade.note_forgetful, True)
-        replica = FollowerRole(site, holding)
+        if context.from_memory:
+            await loop.run_in_executor(None, server_kind.note_acks_from_memory, True)
+        replica = FollowerRole(context, holding)
         try:
-            site.enter(replica.role)
-            site.begun(replica.role.scrape)
-            damaged = await site.leave_if_damaged(holding.report, holding.logs)
+            context.enter(replica.role)
+            context.begun(replica.role.scrape)
+            damaged = await context.leave_if_damaged(holding.report, holding.logs)
             leads = None if damaged else await replica.run()
-            if damaged or (site.unfit and await site.leave_if_damaged(holding.report)):
-                return None, b"", await _useless(site, trade, replica, "damaged")
+            if damaged or (context.unfit and await context.leave_if_damaged(holding.report)):
+                return None, b"", await _useless(context, server_kind, replica, "damaged")
             if replica.diverged:
-                return None, b"", await _useless(site, trade, replica, "diverged")
+                return None, b"", await _useless(context, server_kind, replica, "diverged")
             return leads, replica.base, False
         finally:
-            site.ended()
-            site.leave()
+            context.ended()
+            context.leave()
             await replica.close()
     finally:
-        site.close_role(holding.logs)
+        context.close_role(holding.logs)
         await loop.run_in_executor(None, holding.close)
 
 
 async def _useless(
-    site: MemberContext, trade: ServerKind, replica: FollowerRole, what: str
+    context: MemberContext, server_kind: ServerKind, replica: FollowerRole, what: str
 ) -> bool:
     """Until it can be moved aside; or (False) the server stops, or somebody wants it to lead."""
-    while not site.stop.is_set() and (site.standing.master != site.me or site.unfit):
-        if site.unfit:
-            await site.leave_set()
-        reason = await why_not(site, trade)
+    while not context.stop.is_set() and (context.standing.master != context.me or context.unfit):
+        if context.unfit:
+            await context.leave_set()
+        reason = await why_not(context, server_kind)
         if not reason:
             return True
         replica.trouble = f"{what}, and not moved aside: {reason}"
         with suppress(TimeoutError):
             async with asyncio.timeout(DIVERGED_S):
-                await site.stop.wait()
+                await context.stop.wait()
     return False

@@ -63,9 +63,9 @@ class PastEpochs:
 class LeaderRole(MemberEvents):
     """Answers replicas from the beginning, clients once they are served."""
 
-    def __init__(self, site: MemberContext, leader: Leader) -> None:
+    def __init__(self, context: MemberContext, leader: Leader) -> None:
         self.epoch = leader.epoch
-        self._site = site
+        self._context = context
         self._leader = leader
         self._answering = PendingRequests()
         self._serving: LeaderService | None = None
@@ -82,7 +82,7 @@ class LeaderRole(MemberEvents):
     def serve(self, serving: LeaderService) -> None:
         """They answer clients from here on."""
         self._serving = serving
-        self._site.door.serve(serving.router.route)
+        self._context.role_switch.serve(serving.router.route)
 
     def end(self) -> None:
         """They are about to be closed."""
@@ -99,17 +99,17 @@ class LeaderRole(MemberEvents):
 
     def _follow(self, peer: Peer, frame: Frame) -> None:
         request = unpack(frame.payload, Follow)
-        proven(peer).check_group(self._site.kind, request.broker_group)
+        proven(peer).check_group(self._context.kind, request.broker_group)
         self._answering.begin(peer, frame, self._leader.follow(peer, request))
 
     def _hand_over(self, peer: Peer, frame: Frame) -> None:
         request = unpack(frame.payload, Handover)
-        self._answering.begin(peer, frame, hand_over(self._site, self._leader, request))
+        self._answering.begin(peer, frame, hand_over(self._context, self._leader, request))
 
-    def heard(self, standing: Standing) -> None:
+    def on_standing(self, standing: Standing) -> None:
         self._leader.learn(standing)
 
-    def hurt(self, reason: str) -> bool:
+    def on_damage(self, reason: str) -> bool:
         return self._leader.step_down(reason)
 
     def topic_deleted(self, topic: Topic) -> None:
@@ -130,60 +130,63 @@ class LeaderRole(MemberEvents):
             self._serving.lost(peer)
 
 
-async def lead(site: MemberContext, trade: ServerKind, standing: Standing) -> None:
+async def lead(context: MemberContext, server_kind: ServerKind, standing: Standing) -> None:
     """Lead at the epoch of this standing until it is over."""
     loop = asyncio.get_running_loop()
-    alone = standing.in_sync == [site.me]
+    alone = standing.in_sync == [context.me]
     holding = await loop.run_in_executor(
-        None, lambda: trade.open(standing.epoch, suffix=not alone, on_corrupt=site.judge)
+        None,
+        lambda: server_kind.open(standing.epoch, suffix=not alone, on_corrupt=context.on_corrupt),
     )
     try:
-        if await site.leave_if_damaged(holding.report, holding.logs):
+        if await context.leave_if_damaged(holding.report, holding.logs):
             return
-        standing = await _reserve(site, holding, standing)
+        standing = await _reserve(context, holding, standing)
         await loop.run_in_executor(None, holding.begin_epoch, standing.epoch)
-        leader = _leader(site, holding, standing)
-        role = LeaderRole(site, leader)
-        site.enter(role, role)
-        await site.record.note(site.standing)
-        leader.learn(site.standing)
+        leader = _leader(context, holding, standing)
+        role = LeaderRole(context, leader)
+        context.enter(role, role)
+        await context.record.note(context.standing)
+        leader.learn(context.standing)
         leader.at_least = 1
-        leader.give_up_on(site.former)
-        files = partial(site.watch_files, holding.look)
+        leader.give_up_on(context.former)
+        files = partial(context.watch_files, holding.look)
         async with background(replicas=leader.run, files=files):
-            if await _settled(site, holding, leader):
-                serving = holding.serving(site, leader, role.commands)
-                await _serve(site, trade, role, leader, serving)
+            if await _settled(context, holding, leader):
+                serving = holding.serving(context, leader, role.commands)
+                await _serve(context, server_kind, role, leader, serving)
             leader.end()
         if leader.gives_way_to:
-            await site.give_way(leader.gives_way_to)
-        elif site.damaged:
-            await site.leave_if_damaged(holding.report)
+            await context.give_way(leader.gives_way_to)
+        elif context.damaged:
+            await context.leave_if_damaged(holding.report)
         elif leader.disk_failed:
-            await site.leave_set()
+            await context.leave_set()
     finally:
-        site.tell_nobody()
-        site.leave()
-        site.close_role(holding.logs)
+        context.tell_nobody()
+        context.leave()
+        context.close_role(holding.logs)
         await loop.run_in_executor(None, holding.close)
 
 
-async def _reserve(site: MemberContext, holding: ReplicatedStore, standing: Standing) -> Standing:
+async def _reserve(
+    context: MemberContext, holding: ReplicatedStore, standing: Standing
+) -> Standing:
     """Numbers in the data are never given out again; the epoch is above all that were used."""
-    used = await holding.reserve(site)
+    used = await holding.reserve(context)
     if standing.epoch <= used:
         log.error("the registry gave out an epoch twice; asking again", epoch=used)
-        standing = await site.lead()
-        await site.record.accept(standing)
+        standing = await context.lead()
+        await context.record.accept(standing)
     return standing
 
 
-def _leader(site: MemberContext, holding: ReplicatedStore, standing: Standing) -> Leader:
+def _leader(context: MemberContext, holding: ReplicatedStore, standing: Standing) -> Leader:
     async def change(wanted: Proposal) -> Standing:
         try:
-            changed = await site.directory.change_in_sync(
-                site.group,
-                kind=site.kind,
+            changed = await context.directory.change_in_sync(
+                context.group,
+                kind=context.kind,
                 epoch=standing.epoch,
                 in_sync=sorted(wanted.in_sync),
                 version=wanted.version,
@@ -192,35 +195,35 @@ def _leader(site: MemberContext, holding: ReplicatedStore, standing: Standing) -
         except Conflict as refused:
             held = standing_of(refused)
             if held is not None:
-                await site.record.note(held)
+                await context.record.note(held)
             raise
-        await site.record.note(changed)  # The leader acts on what is returned.
+        await context.record.note(changed)  # The leader acts on what is returned.
         return changed
 
     return Leader(
-        site.me,
+        context.me,
         standing,
         logs=holding.logs,
         history=PastEpochs(holding),
         change=change,
-        look=lambda: site.directory.read_standing(site.group, site.kind),
+        look=lambda: context.directory.read_standing(context.group, context.kind),
         rules=Rules(
-            lost=site.config.replica_lost,
-            timeout=site.config.replica_timeout_ms / 1000,
-            wait=site.kind != "realtime" or site.config.replica_ack is not ReplicaAck.NONE,
+            lost=context.config.replica_lost,
+            timeout=context.config.replica_timeout_ms / 1000,
+            wait=context.kind != "realtime" or context.config.replica_ack is not ReplicaAck.NONE,
         ),
     )
 
 
-async def _settled(site: MemberContext, holding: ReplicatedStore, leader: Leader) -> bool:
+async def _settled(context: MemberContext, holding: ReplicatedStore, leader: Leader) -> bool:
     """Wait until everything on this disk counts, and let it; False when it is over before."""
     moved = asyncio.Event()
     leader.watch(moved.set)
     ends = {number: log.end for number, log in holding.logs.items()}
     while any(leader.mark(number) < end for number, end in ends.items()):
         moved.clear()
-        await first_of(moved.wait(), site.stop.wait(), leader.over())
-        if site.stop.is_set() or leader.ended.done():
+        await first_of(moved.wait(), context.stop.wait(), leader.over())
+        if context.stop.is_set() or leader.ended.done():
             return False
     leader.at_least = None
     for number, suffix in holding.logs.items():
@@ -233,29 +236,33 @@ async def _settled(site: MemberContext, holding: ReplicatedStore, leader: Leader
 
 
 async def _serve(
-    site: MemberContext, trade: ServerKind, role: LeaderRole, leader: Leader, serving: LeaderService
+    context: MemberContext,
+    server_kind: ServerKind,
+    role: LeaderRole,
+    leader: Leader,
+    serving: LeaderService,
 ) -> None:
     role.begin(serving)
     try:
         await serving.start()
         role.serve(serving)
         async with background(**serving.loops()):
-            event = trade.title + " leads"
-            log.info(event, group=site.group, epoch=leader.epoch)
-            site.begun(serving.scrape, epoch=leader.epoch)
-            await first_of(site.stop.wait(), leader.over())
+            event = server_kind.title + " leads"
+            log.info(event, group=context.group, epoch=leader.epoch)
+            context.begun(serving.scrape, epoch=leader.epoch)
+            await first_of(context.stop.wait(), leader.over())
             if not leader.ended.done():
-                await serving.stop(site.listener)
+                await serving.stop(context.listener)
     finally:
         leader.end()
         await role.finish()
         role.end()
-        site.ended()
-        site.leave()
+        context.ended()
+        context.leave()
         await serving.close()
 
 
-async def hand_over(site: MemberContext, leader: Leader, request: Handover) -> HandedOver:
+async def hand_over(context: MemberContext, leader: Leader, request: Handover) -> HandedOver:
     """The HANDOVER command: messages wait, the other catches up, the registry makes it master."""
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -264,7 +271,7 @@ async def hand_over(site: MemberContext, leader: Leader, request: Handover) -> H
     try:
         async with asyncio.timeout(HAND_OVER_S):
             await leader.reached(target)
-            led = await site.lead(target, force=True)
+            led = await context.lead(target, force=True)
     except TimeoutError:
         raise Unavailable(
             f"{target} did not catch up within {HAND_OVER_S:g} s; this server goes on leading"

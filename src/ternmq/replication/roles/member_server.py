@@ -114,16 +114,18 @@ async def _join(
         await loop.run_in_executor(None, member.note_damaged, False)
     record = GroupRecord(member)
     record.check(trade.home, place.broker_group, trade.kind)
-    forgetful = await loop.run_in_executor(None, trade.forgetful)
+    acks_from_memory = await loop.run_in_executor(None, trade.acks_from_memory)
     me = Member(id=member.id, name=place.address.replace(":", "-"), address=place.address)
     empty = Standing(broker_group=place.broker_group, kind=trade.kind)
-    standing = await _joined(partial(_ask, trade, directory, record, empty, me, lacks=forgetful))
-    if forgetful and not standing.claims:
+    standing = await _joined(
+        partial(_ask, trade, directory, record, empty, me, lacks=acks_from_memory)
+    )
+    if acks_from_memory and not standing.claims:
         standing = await _leave(directory, standing, member.id)
-        await loop.run_in_executor(None, trade.note_forgetful, False)
+        await loop.run_in_executor(None, trade.note_acks_from_memory, False)
     await record.note(standing)
     listener = config.listener
-    door = RoleSwitch(place.broker_group, trade.role, heartbeat_ms=listener.heartbeat_ms)
+    role_switch = RoleSwitch(place.broker_group, trade.role, heartbeat_ms=listener.heartbeat_ms)
     site = MemberContext(
         kind=trade.kind,
         config=config.replication,
@@ -134,9 +136,9 @@ async def _join(
         member=member,
         record=record,
         hello=cluster.access.greeting(cluster.app),
-        door=door,
+        role_switch=role_switch,
         listener=make_listener(
-            door,
+            role_switch,
             limits=listener.limits,
             clock=clock,
             gate=NodeGate(

@@ -21,48 +21,50 @@ OPEN_S = 3.0
 log = get_logger()
 
 
-async def why_not(site: MemberContext, trade: ServerKind) -> str:
+async def why_not(context: MemberContext, server_kind: ServerKind) -> str:
     """Why the data of this member cannot be moved aside now; empty: it can."""
     try:
-        await _allowed(site, trade)
+        await _allowed(context, server_kind)
     except TernError as error:
         return error.message
     return ""
 
 
-async def move(site: MemberContext, trade: ServerKind) -> None:
+async def move(context: MemberContext, server_kind: ServerKind) -> None:
     """Move the data aside; the store is closed. Raises why that is not possible."""
-    standing = await _allowed(site, trade)
-    left = await site.directory.leave_in_sync(
-        site.group, site.me, standing.epoch, kind=site.kind, surely=True
+    standing = await _allowed(context, server_kind)
+    left = await context.directory.leave_in_sync(
+        context.group, context.me, standing.epoch, kind=context.kind, surely=True
     )
-    site.learn(left)
-    await site.record.note(left)
-    loop, now_ms = asyncio.get_running_loop(), site.clock.now_ms()
-    place = await loop.run_in_executor(None, move_aside, site.disk, trade.home, now_ms)
-    await site.record.note_damaged(False)
-    site.damaged = False
-    site.held.clear()
+    context.learn(left)
+    await context.record.note(left)
+    loop, now_ms = asyncio.get_running_loop(), context.clock.now_ms()
+    place = await loop.run_in_executor(None, move_aside, context.disk, server_kind.home, now_ms)
+    await context.record.note_damaged(False)
+    context.damaged = False
+    context.held.clear()
     log.warning("data moved aside; everything is copied anew from the master", aside=str(place))
 
 
-async def _allowed(site: MemberContext, trade: ServerKind) -> Standing:
+async def _allowed(context: MemberContext, server_kind: ServerKind) -> Standing:
     """Raises why not; returns how the group stands."""
-    kept = await asyncio.get_running_loop().run_in_executor(None, asides, site.disk, trade.home)
-    if len(kept) >= site.config.aside_max:
+    kept = await asyncio.get_running_loop().run_in_executor(
+        None, asides, context.disk, server_kind.home
+    )
+    if len(kept) >= context.config.aside_max:
         raise NotMaster(
-            f"{len(kept)} are aside already and aside_max is {site.config.aside_max}: "
+            f"{len(kept)} are aside already and aside_max is {context.config.aside_max}: "
             + (f"look whether {', '.join(kept)} can be deleted" if kept else "move it by hand")
         )
-    standing = await site.directory.read_standing(site.group, site.kind)
+    standing = await context.directory.read_standing(context.group, context.kind)
     if standing is None or standing.claims:
         raise NotMaster("the registry does not know who has everything")
     master = standing.member(standing.master)
-    if site.me in standing.in_sync:
+    if context.me in standing.in_sync:
         raise NotMaster("this member is in the in-sync set")
-    if master is None or master.id == site.me or master.id not in standing.in_sync:
+    if master is None or master.id == context.me or master.id not in standing.in_sync:
         raise NotMaster("nobody leads who has everything")
-    connection = await Connection.open(master.address, site.hello, timeout=OPEN_S)
+    connection = await Connection.open(master.address, context.hello, timeout=OPEN_S)
     try:
         if connection.welcome.epoch != standing.epoch:
             raise NotMaster(f"{master.name} does not lead yet")

@@ -16,56 +16,56 @@ from ternmq.wire.messages.standings import Standing
 log = get_logger()
 
 
-async def run_roles(site: MemberContext, trade: ServerKind) -> None:
+async def run_roles(context: MemberContext, server_kind: ServerKind) -> None:
     """Until the server stops."""
-    leads = await _begin(site)
-    while not site.stop.is_set():
+    leads = await _begin(context)
+    while not context.stop.is_set():
         if leads is None:
-            leads = await follow(site, trade)
-            site.promoted = True
+            leads = await follow(context, server_kind)
+            context.promoted = True
             continue
         try:
-            site.learn(leads)
-            await site.record.accept(leads)
-            await lead(site, trade, leads)
+            context.learn(leads)
+            await context.record.accept(leads)
+            await lead(context, server_kind, leads)
         except NotMaster as error:
             log.warning("does not lead", reason=error.message)
-        site.promoted = False
-        leads = await _again(site)
+        context.promoted = False
+        leads = await _again(context)
 
 
-async def _begin(site: MemberContext) -> Standing | None:
+async def _begin(context: MemberContext) -> Standing | None:
     """At the start of the process: lead at a new epoch if this member led last, or nobody does."""
-    if site.standing.master not in ("", site.me):
+    if context.standing.master not in ("", context.me):
         return None
-    return await _ask(site)
+    return await _ask(context)
 
 
-async def _again(site: MemberContext) -> Standing | None:
+async def _again(context: MemberContext) -> Standing | None:
     """A leadership is over. Who was not replaced leads again, at a new epoch."""
-    if site.stop.is_set():
+    if context.stop.is_set():
         return None
     try:
-        now = await site.directory.read_standing(site.group, site.kind)
+        now = await context.directory.read_standing(context.group, context.kind)
         if now is not None:
-            site.learn(now)
+            context.learn(now)
     except TernError as error:
         log.warning("standing not known", reason=error.message)
         return None
-    if site.standing.master != site.me:
+    if context.standing.master != context.me:
         return None
     try:
-        return await _ask(site)
+        return await _ask(context)
     except TernError as error:
         log.warning("does not lead yet", reason=error.message)  # `follow` asks again.
         return None
 
 
-async def _ask(site: MemberContext) -> Standing | None:
-    if site.unfit:
+async def _ask(context: MemberContext) -> Standing | None:
+    if context.unfit:
         return None  # Following, it makes room for those who have everything.
     try:
-        return await site.lead()
+        return await context.lead()
     except (NotInSync, MasterAlive) as error:
         log.warning("does not lead", reason=error.message)
     return None

@@ -34,7 +34,7 @@ DAMAGED = 1
 
 
 class MemberRecord(NamedTuple):
-    """What the file says."""
+    """The content of the file `member`: who this server is in its group."""
 
     id: str
     """16 hexadecimal digits."""

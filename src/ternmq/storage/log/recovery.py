@@ -105,7 +105,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """What is in the files."""
+    """What a scan found in the files of a log."""
 
     gaps: list[Gap]
     durable: int
@@ -116,7 +116,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryVerdict:
-    """What to do about it."""
+    """What recovery does with the gaps and the end of a log."""
 
     end: int
     """Where the log goes on."""

@@ -21,7 +21,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """What may go."""
+    """By age, size, hour and disk space: which segments may be removed."""
 
     age_ms: int = 72 * 3_600_000
     """0: kept however old."""
@@ -34,7 +34,7 @@ class RetentionRules:
 
 
 class Moment(NamedTuple):
-    """How things are."""
+    """What retention rules look at: the time, the log's size, the disk."""
 
     now_ms: int
     log_size: int

@@ -18,7 +18,7 @@ from ternmq.core.errors import Corrupt
 
 
 class CrossSegmentState(msgspec.Struct, array_like=True, kw_only=True):
-    """For the snapshot."""
+    """Cross-segment commits as they stand in a snapshot."""
 
     rows: list[tuple[int, int, int, int]] = []
     """Topic id, base of the lending segment, sequence after the last row, time of the commit."""

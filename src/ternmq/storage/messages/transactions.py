@@ -60,7 +60,7 @@ State = Literal["committed", "rolled_back"]
 
 
 class OpenTransaction(msgspec.Struct, array_like=True, kw_only=True):
-    """An open one."""
+    """A transaction that has not ended."""
 
     info: HalfInfo
     app: str
@@ -93,7 +93,7 @@ class OpenTransaction(msgspec.Struct, array_like=True, kw_only=True):
 
 
 class TransactionOutcome(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """How one ended."""
+    """How a transaction ended."""
 
     state: State
     at_ms: int

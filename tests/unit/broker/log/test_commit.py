@@ -66,7 +66,8 @@ class Desk:
         self.safe: list[Append] = []
         self.told: list[tuple[Append, TernError | None]] = []
         self.maker = Maker()
-        self.committer = Committer(self.store, on_safe=self.safe.extend, gate=self.others)
+        self.committer = Committer(self.store, self.others)
+        self.committer.watch(self.safe.extend)
 
     def send(self) -> Append:
         append = self.maker.append()

@@ -145,8 +145,8 @@ def test_the_blocking_consumer_looks_too() -> None:
         ordered = True
         now = Turned()
 
-        def __init__(self) -> None:
-            self.on_withdraw: list[object] = []
+        def watch(self, withdrawn: object) -> None:
+            """Nothing is withdrawn here."""
 
         async def next_batch(self) -> None:
             return None

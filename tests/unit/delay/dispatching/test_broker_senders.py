@@ -1,6 +1,5 @@
 """A line to a broker group: repeats until answered, and what refusals mean (Q8, D12)."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import numpy as np
@@ -173,12 +172,15 @@ async def test_a_refused_repeat_does_not_stop_its_line(
     told: Told = []
     before = line.producer
     send(line, 0, told)
-    async with asyncio.timeout(30):
-        for number in range(1, 12):
-            while not line.has_room:
-                await line.probe()
-                await asyncio.sleep(0.01)
-            send(line, number, told)
+
+    async def has_room() -> bool:
+        await line.probe()
+        return line.has_room
+
+    for number in range(1, 12):
+        if not line.has_room:
+            await until(has_room, "room in the line")
+        send(line, number, told)
     await until(lambda: len(told) == 11, seconds=30)
 
     assert sorted(told) == [(number, None) for number in range(1, 12)]

@@ -48,7 +48,7 @@ def test_a_rate_holds_from_the_first_second_and_a_stop_leaves_the_rest(
         cast(DataFrame, Rows(3_000)),
         "",
         rate=50,
-        told=lambda *_: None,
+        on_progress=lambda *_: None,
         stopping=lambda: len(sent) == 4,
     )
 

@@ -60,7 +60,7 @@ class Hurt(MemberEvents):
         self.told: list[str] = []
         self._gives_way = gives_way
 
-    def hurt(self, reason: str) -> bool:
+    def on_damage(self, reason: str) -> bool:
         self.told.append(reason)
         return self._gives_way
 
@@ -71,7 +71,7 @@ class Heard(MemberEvents):
     def __init__(self) -> None:
         self.told: list[Standing] = []
 
-    def heard(self, standing: Standing) -> None:
+    def on_standing(self, standing: Standing) -> None:
         self.told.append(standing)
 
 
@@ -85,7 +85,7 @@ def site(steps: Steps, standing: Standing) -> MemberContext:
         "member": steps.member,
         "record": steps,
         "hello": None,
-        "door": SimpleNamespace(enter=lambda role, peers: None),
+        "role_switch": SimpleNamespace(enter=lambda role, peers: None),
         "listener": SimpleNamespace(peers=[]),
         "join": None,
     }
@@ -103,7 +103,7 @@ def test_company_is_whoever_else_has_everything(standing: Standing, company: boo
 async def test_what_others_have_is_not_called_lost() -> None:
     here, role = site(Steps(), PAIR), Hurt(gives_way=True)
     here.enter(NoRole(), role)
-    said = await asyncio.to_thread(here.judge, DAMAGE)
+    said = await asyncio.to_thread(here.on_corrupt, DAMAGE)
     assert isinstance(said, Unavailable) and said.retryable
     await asyncio.sleep(0)
     assert role.told == [DAMAGE.message]
@@ -113,7 +113,7 @@ async def test_what_others_have_is_not_called_lost() -> None:
 async def test_what_nobody_else_has_is_lost_and_changes_nothing() -> None:
     steps = Steps()
     here = site(steps, ALONE)
-    assert here.judge(DAMAGE) is DAMAGE
+    assert here.on_corrupt(DAMAGE) is DAMAGE
     await asyncio.sleep(0)
     assert not here.damaged
     steps.member.damaged = True  # Noted when it had company.
@@ -125,7 +125,7 @@ async def test_what_nobody_else_has_is_lost_and_changes_nothing() -> None:
 async def test_nobody_steps_down_while_nobody_can_take_over_and_nothing_is_called_lost() -> None:
     here = site(Steps(), PAIR)
     here.enter(NoRole(), Hurt(gives_way=False))
-    assert isinstance(here.judge(DAMAGE), Unavailable)
+    assert isinstance(here.on_corrupt(DAMAGE), Unavailable)
     await asyncio.sleep(0)
     assert not here.damaged and not here.unfit
 

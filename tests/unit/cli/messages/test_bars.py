@@ -1,6 +1,6 @@
 """Bars: as wide as the terminal, never nothing for something."""
 
-from ternmq.cli.terminal.bars import bar_lines
+from ternmq.cli.messages.bars import bar_lines
 
 
 def test_the_largest_value_fills_the_line_and_a_small_one_is_seen() -> None:
