@@ -100,6 +100,10 @@ fuzz: install ## Attack a node with hostile requests and batches (ARGS="--second
 soak: install ## Run a whole cluster under load and faults for long (MINUTES=60, ARGS="--seed 2")
 	$(BIN)/python -m tests.soak.run --minutes $(MINUTES) $(ARGS)
 
+.PHONY: audit
+audit: install ## Known holes in what is installed here, and its parts list (build/sbom.json)
+	$(BIN)/python scripts/audit.py $(ARGS)
+
 docs: install ## Check the links in every markdown file
 	$(BIN)/python -m pytest $(MARKDOWN_TESTS)
 

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import cluster, delay, delivery, failover, outbox, own, spark, transactions
+from benchmarks import cluster, delay, delivery, failover, outbox, own, spark, tls, transactions
 from benchmarks.machine import bare_loop_rate, describe, fdatasync_profile
 from benchmarks.peers import run as peers
 from benchmarks.peers.driver import Result
@@ -61,6 +61,8 @@ def measure_own(quick: bool) -> dict[str, Any]:
     # In short: whole distributions take their time, `python -m benchmarks.failover`.
     found["cluster"] = cluster.measure(quick=quick, rounds=3, replicas=(0,))
     found["failover"] = failover.measure(quick=True, told=say)
+    found["tls"] = tls.measure(count=200_000 if quick else 4_000_000, rounds=1 if quick else 3)
+    say(f"tls: {found['tls']['shares']}")
     found["spark"] = spark.measure(500_000 if quick else 4_000_000, full=not quick, told=say)
     return found
 
@@ -100,6 +102,7 @@ def targets(machine: dict[str, Any], mine: dict[str, Any], results: list[Result]
     lines += transactions.targets(mine["transactions"])
     lines += delay.targets(mine["delay"])
     lines += outbox.targets(mine["outbox"])
+    lines += tls.targets(mine["tls"])
     lines += spark.targets(mine["spark"])
     return [_verdict(*line) for line in lines]
 

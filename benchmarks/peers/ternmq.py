@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -209,8 +210,10 @@ class TernPeer:
 
     limits = Limits(fan_out_each=100_000, warm_up=20_000, batch_publish=True)
 
-    def __init__(self, *, flush: str) -> None:
-        self.name = f"ternmq {flush}"
+    def __init__(self, *, flush: str, tls: bool = False) -> None:
+        self.name = f"ternmq {flush}{' tls' if tls else ''}"
+        self._tls = tls
+        self._url = ""
         self.durability = (
             "fdatasync before the answer (default)"
             if flush == "sync"
@@ -242,9 +245,22 @@ class TernPeer:
             "--flush",
             self._flush,
         ]
+        self._url = f"tern://127.0.0.1:{self._port}"
+        if self._tls:
+            command += ["--config", str(self._secure(directory))]
         self._process = ServerProcess(command, directory)
         log = directory / "server.log"
-        self._process.wait_until(lambda: b"ready tern://" in log.read_bytes(), 20)
+        self._process.wait_until(lambda: b"ready tern" in log.read_bytes(), 20)
+
+    def _secure(self, directory: Path) -> Path:
+        """A CA and certificates for both sides, made by the command for it."""
+        folder, config = directory / "secure", directory / "tern.toml"
+        init = [sys.executable, "-m", "ternmq.cli.main", "secure", "init", str(folder)]
+        config.write_bytes(subprocess.run(init, check=True, capture_output=True).stdout)
+        files = {"ca": "ca.pem", "cert": "admin.pem", "key": "admin-key.pem"}
+        query = "&".join(f"{name}={folder / file}" for name, file in files.items())
+        self._url = f"terns://127.0.0.1:{self._port}?{query}"
+        return config
 
     def stop(self) -> None:
         if self._process is not None:
@@ -255,7 +271,7 @@ class TernPeer:
         return [self._process.pid] if self._process else []
 
     def url(self) -> str:
-        return f"tern://127.0.0.1:{self._port}"
+        return self._url
 
     def client(self) -> ClientRecipe:
         return partial(TernClient, self.url())

@@ -58,6 +58,15 @@ def test_every_server_has_an_address_and_a_folder_of_its_own() -> None:
     assert not [address for address in addresses if address.startswith(("0.0.0.0", "127."))]
 
 
+def test_every_server_is_secured_with_files_of_its_own() -> None:
+    configs = {path.stem: load(path) for path in FILES}
+    for name, config in configs.items():
+        assert config.tls.proves_clients and not config.exposed and not config.insecure
+        assert config.tls.tls_key_file == f"/etc/tern/tls/{name}-key.pem"
+        if config.url:
+            assert config.joined_url(config.url)
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_a_unit_runs_a_command_that_exists(unit: Path) -> None:
     found = re.search(r"^ExecStart=/opt/tern/bin/tern (.*)$", unit.read_text(), re.MULTILINE)

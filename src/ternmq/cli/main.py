@@ -15,7 +15,7 @@ from ternmq import __version__
 from ternmq.cli.jobs import outbox, pipeline
 from ternmq.cli.messages import consume, dead, delay, export, find, half, ledger, send
 from ternmq.cli.processes import cluster, settings, up
-from ternmq.cli.servers import backup, bench, broker, doctor, meta, status
+from ternmq.cli.servers import backup, bench, broker, doctor, meta, secure, status
 from ternmq.cli.terminal.arguments import arranged, wants_json
 from ternmq.cli.terminal.extras import what_to_install
 from ternmq.cli.terminal.hints import USAGE_ERROR, HintingGroup
@@ -57,6 +57,7 @@ app.command("ledger")(ledger.ledger)
 app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)
 app.add_typer(settings.app, name="config", cls=HintingGroup)
+app.add_typer(secure.app, name="secure", cls=HintingGroup)
 app.command("version")(settings.version)
 app.command("export")(export.export)
 app.command("import")(export.import_)

@@ -57,7 +57,7 @@ from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.errors import BadRequest, Closed, TernError, Unavailable
 from ternmq.core.ids import ID_TEXT_SIZE, check_name, id_from_text, id_to_text
 from ternmq.core.log import get_logger
-from ternmq.discovery.url import parse_url
+from ternmq.discovery.url import parse_url, with_tls_files
 
 T = TypeVar("T")
 
@@ -65,7 +65,8 @@ log = get_logger()
 
 
 def connect(url: str, **options: Unpack[ConnectOptions]) -> "Client":
-    """A client of the cluster whose meta server is at `url` (`tern://host:port[,host:port]`).
+    """A client of the cluster whose meta server is at `url` (`tern://host:port[,host:port]`,
+    over TLS `terns://…`).
 
     Use it as `async with ternmq.connect(...) as mq`, or `mq = await ternmq.connect(...)` and
     `await mq.close()`. While no meta server answers it waits `wait` seconds (0); with `lazy=True`
@@ -83,7 +84,7 @@ class Client:
 
     def __init__(self, url: str, config: ClientConfig, clock: Clock | None = None) -> None:
         parse_url(url)  # Refuse a bad one before anything else.
-        self._url = url
+        self._url = with_tls_files(url, config.tls_files)
         self._config = config
         self._clock: Clock = clock or SystemClock()
         self._session: ClientSession | None = None

@@ -62,6 +62,9 @@ class ConnectOptions(TypedDict, total=False):
     spool_size_max: int
     wait: Duration
     lazy: bool
+    tls_ca: str | Path
+    tls_certificate: str | Path
+    tls_key: str | Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,13 @@ class ClientConfig:
     """Seconds that connecting waits for a meta server while none answers."""
     lazy: bool = False
     """Connecting waits for nobody: the servers are looked for in the background."""
+    tls_ca: str | Path = ""
+    """Of a `terns://` url: the file with the authorities (PEM) that servers are checked by; empty:
+    those of the system."""
+    tls_certificate: str | Path = ""
+    """The file with the certificate (PEM) that this client shows."""
+    tls_key: str | Path = ""
+    """And with its key, which only this user may read."""
 
     def __post_init__(self) -> None:
         check_name("application", self.app)
@@ -132,6 +142,15 @@ class ClientConfig:
         _within("spool_size_max", self.spool_size_max, 64 * KIB, 1024 * 1024 * MIB)
         if self.spool is not None and not (isinstance(self.spool, str | Path) and str(self.spool)):
             raise BadConfig(f"spool is {self.spool!r}; it is the path of a directory")
+        for name in ("tls_ca", "tls_certificate", "tls_key"):
+            if not isinstance(getattr(self, name), str | Path):
+                raise BadConfig(f"{name} is {shown(getattr(self, name))}; it is the path of a file")
+
+    @property
+    def tls_files(self) -> dict[str, str]:
+        """As a url has them."""
+        named = {"ca": self.tls_ca, "cert": self.tls_certificate, "key": self.tls_key}
+        return {name: str(path) for name, path in named.items()}
 
     @property
     def encoding(self) -> Encoding:

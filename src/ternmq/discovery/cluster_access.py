@@ -6,7 +6,8 @@ import socket
 from dataclasses import dataclass
 
 from ternmq.core.process import VERSION
-from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting, NodeSecret
+from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting, NodeSecret, over
+from ternmq.security.tls.server_tls import ServerTls
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 
 
@@ -18,10 +19,17 @@ class ClusterAccess:
     """The meta servers; empty: it finds nobody."""
     credential: NodeCredential | None = None
     """None: it proves nothing, so other servers take it for a client."""
+    tls: ServerTls | None = None
+    """None: everything is in the clear."""
 
     @property
     def secret(self) -> NodeSecret | None:
         return None if self.credential is None else self.credential.secret
+
+    @property
+    def cluster(self) -> str:
+        """By which certificates prove who is a server; empty: they do not."""
+        return "" if self.tls is None else self.tls.cluster
 
     def greeting(self, app: str) -> Greeting:
         """How this process says hello; each call is another session."""
@@ -33,4 +41,5 @@ class ClusterAccess:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
-        return hello if self.credential is None else NodeGreeting(hello, self.credential)
+        known = hello if self.credential is None else NodeGreeting(hello, self.credential)
+        return over(known, self.tls)

@@ -1,19 +1,51 @@
-"""`tern://host:port[,host:port...]`: how people say where a cluster is. Never looks a name up."""
+"""`tern://host:port[,host:port...]`: how people say where a cluster is. Never looks a name up.
 
-from ternmq.core.errors import BadRequest
+`terns://` is the same over TLS, with `?ca=FILE&cert=FILE&key=FILE` for who does not trust the
+authorities of the system, or shows a certificate. Files are named here and read elsewhere.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode
+
+from ternmq.core.errors import BadConfig, BadRequest
 from ternmq.rpc.address import join_address, split_address
+from ternmq.security.tls.certificate_files import CertificateFiles
 
 SCHEME = "tern://"
+TLS_SCHEME = "terns://"
 META_PORT = 7700
+TLS_FILES = {"ca": "ca", "cert": "certificate", "key": "key"}
+"""What may stand behind the question mark, and which file that is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterUrl:
+    """A url, taken apart."""
+
+    addresses: list[str]
+    """Of the meta servers, in the order written, each once."""
+    tls: CertificateFiles | None
+    """None: in the clear."""
 
 
 def parse_url(url: str) -> list[str]:
     """The meta servers' addresses, in the order written, each once; the port may be left out."""
-    if not isinstance(url, str) or not url.startswith(SCHEME):
-        raise BadRequest(f"{url!r} is not a TernMQ URL; write {SCHEME}127.0.0.1:{META_PORT}")
-    rest = url.removeprefix(SCHEME).removesuffix("/")
+    return read_url(url).addresses
+
+
+def read_url(url: str) -> ClusterUrl:
+    """Everything that the url says; raises `BadRequest` with what to write instead."""
+    if not isinstance(url, str) or not url.startswith((SCHEME, TLS_SCHEME)):
+        raise BadRequest(
+            f"{url!r} is not a TernMQ URL; write {SCHEME}127.0.0.1:{META_PORT}, or {TLS_SCHEME}… "
+            "for a server with TLS"
+        )
+    scheme = TLS_SCHEME if url.startswith(TLS_SCHEME) else SCHEME
+    places, _, query = url.removeprefix(scheme).partition("?")
     addresses: list[str] = []
-    for part in rest.split(","):
+    for part in places.removesuffix("/").split(","):
         try:
             host, port = split_address(part, default_port=META_PORT)
         except BadRequest as error:
@@ -23,9 +55,39 @@ def parse_url(url: str) -> list[str]:
         address = join_address(host, port)
         if address not in addresses:
             addresses.append(address)
-    return addresses
+    if scheme == TLS_SCHEME:
+        return ClusterUrl(addresses, _files(url, query))
+    if query:
+        raise BadRequest(f"{url!r} is not a TernMQ URL: only {TLS_SCHEME} has settings behind '?'")
+    return ClusterUrl(addresses, None)
 
 
-def format_url(addresses: list[str]) -> str:
+def format_url(addresses: list[str], *, tls: bool = False) -> str:
     """The URL that names these meta servers."""
-    return SCHEME + ",".join(addresses)
+    return (TLS_SCHEME if tls else SCHEME) + ",".join(addresses)
+
+
+def with_tls_files(url: str, files: Mapping[str, str]) -> str:
+    """The URL with these files (`ca`, `cert`, `key`) in it; they go over those that are there."""
+    given = {name: str(Path(value).absolute()) for name, value in files.items() if value}
+    if not given:
+        return url
+    if not url.startswith(TLS_SCHEME):
+        raise BadConfig(
+            f"files for TLS are named, and {url!r} is in the clear: write {TLS_SCHEME}… "
+        )
+    places, _, query = url.partition("?")
+    return f"{places}?{urlencode(dict(parse_qsl(query)) | given, safe='/')}"
+
+
+def _files(url: str, query: str) -> CertificateFiles:
+    found: dict[str, Path] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in TLS_FILES or not value:
+            known = ", ".join(f"{each}=FILE" for each in TLS_FILES)
+            raise BadRequest(f"{url!r}: {name!r} is no setting of a URL; there are {known}")
+        found[TLS_FILES[name]] = Path(value)
+    try:
+        return CertificateFiles(**found)
+    except BadConfig as error:
+        raise BadRequest(f"{url!r}: {error.message} (cert=FILE&key=FILE)") from error

@@ -30,6 +30,7 @@ from ternmq.meta.server_commands import ServerCommands, StandingCommands, check_
 from ternmq.rpc.node_proof import proven
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.server import Peer
+from ternmq.security.tls.server_tls import ServerTls, tls_facts
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome
 from ternmq.wire.messages.limits import AppLimits, LimitSet, TopicSet
@@ -87,6 +88,7 @@ class MetaIdentity:
     """Of clients."""
     server_heartbeat_ms: int = HEARTBEAT_MS
     insecure: bool = False
+    tls: ServerTls | None = None
 
 
 class MetaRouter:
@@ -339,6 +341,7 @@ class MetaRouter:
             cluster=self._directory.cluster,
             registry_at_ms=self._directory.news.answered_at_ms,
             insecure=identity.insecure,
+            **tls_facts(identity.tls),
         )
 
     async def finish(self) -> None:

@@ -9,6 +9,7 @@ from ternmq.meta.router import MetaRouter
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.node_proof import NodeGate, NodeSecret
 from ternmq.rpc.server import Listener, listening
+from ternmq.security.tls.server_tls import ServerTls
 
 
 @asynccontextmanager
@@ -20,12 +21,16 @@ async def serving_meta(
     limits: ServerLimits,
     clock: Clock,
     secret: NodeSecret | None = None,
+    tls: ServerTls | None = None,
 ) -> AsyncIterator[Listener]:
     """Listen while the block runs; then take no more, answer what was asked, close. Servers that
-    know the secret are let in as such."""
+    know the secret, or whose certificate names them, are let in as such."""
     registrar = router.registrar
-    gate = NodeGate(secret, "meta", now=clock.monotonic)
-    async with listening(host, port, router, limits=limits, clock=clock, gate=gate) as listener:
+    cluster = "" if tls is None else tls.cluster
+    gate = NodeGate(secret, "meta", now=clock.monotonic, cluster=cluster)
+    async with listening(
+        host, port, router, limits=limits, clock=clock, gate=gate, tls=tls
+    ) as listener:
         try:
             async with background(silent=registrar.run, held=registrar.run_held):
                 yield listener

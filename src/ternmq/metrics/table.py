@@ -47,6 +47,19 @@ METRICS: tuple[Metric, ...] = (
         (),
         "1 if other machines may reach it and everybody is let in (`insecure = true`).",
     ),
+    Metric(
+        "tern_tls_certificate_expires_at_seconds",
+        "gauge",
+        (),
+        "Unix time at which the certificate that is served expires; nothing without TLS.",
+    ),
+    Metric("tern_tls_swaps_total", "counter", (), "How often new TLS files were taken into use."),
+    Metric(
+        "tern_tls_files_refused",
+        "gauge",
+        (),
+        "1 while new TLS files are of no use, so that the old ones are used; the log says why.",
+    ),
     Metric("tern_loop_lag_seconds", "histogram", (), "How late the event loop comes to a timer."),
     # Every server of the process.
     Metric("tern_server_healthy", "gauge", ("role",), "1 if it takes messages, 0 if it cannot."),

@@ -14,7 +14,7 @@ ANY_ADDRESS = ("0.0.0.0", "::")
 def node_url(config: NodeConfig) -> str:
     """How clients on this machine say where the meta server is."""
     host = "127.0.0.1" if config.host in ANY_ADDRESS else config.host
-    return format_url([join_address(host, config.meta_port)])
+    return format_url([join_address(host, config.meta_port)], tls=config.tls.tls)
 
 
 def meta_address(config: NodeConfig) -> str:

@@ -19,6 +19,7 @@ from ternmq.node.config import NodeConfig
 from ternmq.node.member_process import Serve
 from ternmq.node.meta_role import serving_meta_role
 from ternmq.node.metrics_server import serving_metrics
+from ternmq.node.node_tls import tls_figures, using_tls
 from ternmq.rpc.node_proof import NodeSecret
 from ternmq.storage.files.disk import Disk
 from ternmq.wire.messages.servers import Route
@@ -36,17 +37,18 @@ async def serving_node(
         delay = partial(serving_delay, config.delay, delay_place(config))
         servers.append((delay_route(config), delay))
     async with AsyncExitStack() as stack:
+        tls = await stack.enter_async_context(using_tls(config))
         meta = await stack.enter_async_context(
-            serving_meta_role(config, secret=secret, clock=clock)
+            serving_meta_role(config, secret=secret, clock=clock, tls=tls)
         )
-        figures: list[Source] = [meta.figures]
+        figures: list[Source] = [meta.figures, *tls_figures(tls)]
         for route, serving in servers:
             server = await stack.enter_async_context(
                 serving(
                     directory=meta.directory,
                     clock=clock,
                     disk=disk,
-                    access=access_of(route, url, secret),
+                    access=access_of(route, url, secret, tls),
                 )
             )
             figures.append(server.figures)

@@ -19,13 +19,18 @@ from ternmq.wire.messages.hello import BROKER
 
 
 def serving_broker_alone(
-    config: NodeConfig, url: str, *, secret: NodeSecret, clock: Clock, disk: Disk | None = None
+    config: NodeConfig,
+    url: str,
+    *,
+    secret: NodeSecret | None,
+    clock: Clock,
+    disk: Disk | None = None,
 ) -> AbstractAsyncContextManager[str]:
     """Run one; yields its address once a meta server tells clients about it."""
     route = broker_route(config)
     return serving_member_alone(
         config,
-        access_of(route, url, secret),
+        partial(access_of, route, config.joined_url(url), secret),
         route,
         app=BROKER,
         serve=partial(serve, config.broker, broker_place(config)),

@@ -22,8 +22,10 @@ from ternmq.core.errors import BadConfig, BadRequest
 from ternmq.core.ids import check_name
 from ternmq.core.settings import ENV_PREFIX, Setting, about, all_settings, check, make
 from ternmq.delay.config import DelayConfig
+from ternmq.discovery.url import read_url
 from ternmq.meta.config import MetaConfig
 from ternmq.rpc.address import is_loopback
+from ternmq.security.tls.config import HOW, TlsConfig
 
 PORT_BASE = 7700
 PORT_MAX = 65_535 - 81  # The farthest role, the gateway, listens on the base plus 81.
@@ -73,6 +75,7 @@ class NodeConfig:
     ] = 0
     log_level: Annotated[str, about("debug, info, warning or error")] = "info"
     log_json: Annotated[bool, about("one JSON object per log line, also on a terminal")] = False
+    tls: TlsConfig = field(default_factory=TlsConfig)
     meta: MetaConfig = field(default_factory=MetaConfig)
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     delay: DelayConfig = field(default_factory=DelayConfig)
@@ -87,10 +90,11 @@ class NodeConfig:
             raise BadConfig("host must not be empty; write 0.0.0.0 to listen on every address")
         if self.exposed and not self.insecure:
             raise BadConfig(
-                f"host = {self.host!r} is reached from other machines, and there is no login and "
-                "no encryption yet: whoever reaches it may send, read and delete. Listen on "
-                "127.0.0.1; or, where a private network or a firewall keeps others out, write "
-                "insecure = true (--insecure, TERN_INSECURE=true)"
+                f"host = {self.host!r} is reached from other machines, and whoever reaches it may "
+                "send, read and delete. Listen on 127.0.0.1; or let in only who has a certificate "
+                'of yours: tls = true and tls_client_certificates = "required" (tern secure init '
+                "DIR makes the files); or, where a private network or a firewall keeps others out, "
+                "write insecure = true (--insecure, TERN_INSECURE=true)"
             )
         if self.ports <= self.metrics_port <= self.delay_port:
             raise BadConfig(
@@ -102,10 +106,25 @@ class NodeConfig:
         except BadRequest as error:
             raise BadConfig(f"broker_group: {error}") from error
 
+    def joined_url(self, url: str) -> str:
+        """The url of the meta servers, where it fits the settings for TLS; raises `BadConfig`."""
+        named = read_url(url)
+        if self.tls.tls and named.tls is None:
+            raise BadConfig(
+                f"tls = true and the meta servers are at {url}, in the clear: write terns://… and "
+                "set tls = true there too; all servers of a cluster speak TLS, or none"
+            )
+        if not self.tls.tls and named.tls is not None:
+            raise BadConfig(
+                f"the meta servers at {url} speak TLS and this server does not: set tls = true, "
+                f"and the files ({HOW}); all servers of a cluster speak TLS, or none"
+            )
+        return url
+
     @property
     def exposed(self) -> bool:
         """Other machines may reach it, without having to prove anything."""
-        return not is_loopback(self.host)
+        return not is_loopback(self.host) and not self.tls.proves_clients
 
     @property
     def meta_port(self) -> int:

@@ -18,13 +18,18 @@ from ternmq.wire.messages.hello import DISPATCHER
 
 
 def serving_delay_alone(
-    config: NodeConfig, url: str, *, secret: NodeSecret, clock: Clock, disk: Disk | None = None
+    config: NodeConfig,
+    url: str,
+    *,
+    secret: NodeSecret | None,
+    clock: Clock,
+    disk: Disk | None = None,
 ) -> AbstractAsyncContextManager[str]:
     """Run one; yields its address once a meta server tells clients about it."""
     route = delay_route(config)
     return serving_member_alone(
         config,
-        access_of(route, url, secret),
+        partial(access_of, route, config.joined_url(url), secret),
         route,
         app=DISPATCHER,
         serve=partial(serving_delay, config.delay, delay_place(config)),

@@ -4,7 +4,7 @@ Parts start in the order written and stop in reverse: topics are known before a 
 the server listens before it is on the routes, and it is off the routes before it stops.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
@@ -12,10 +12,13 @@ from ternmq.core.clock import Clock
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.registration import registered
+from ternmq.metrics.samples import Source
 from ternmq.node.cluster_join import joined
 from ternmq.node.config import NodeConfig
 from ternmq.node.metrics_server import serving_metrics
+from ternmq.node.node_tls import tls_figures, using_tls
 from ternmq.replication.roles.member_server import MemberServer
+from ternmq.security.tls.server_tls import ServerTls
 from ternmq.storage.files.disk import Disk
 from ternmq.wire.messages.servers import Route
 
@@ -31,7 +34,7 @@ class Serve(Protocol):
 @asynccontextmanager
 async def serving_member_alone(
     config: NodeConfig,
-    access: ClusterAccess,
+    make_access: Callable[[ServerTls | None], ClusterAccess],
     route: Route,
     *,
     app: str,
@@ -41,6 +44,8 @@ async def serving_member_alone(
 ) -> AsyncIterator[str]:
     """Run one; yields its address once a meta server tells clients about it."""
     async with AsyncExitStack() as stack:
+        tls = await stack.enter_async_context(using_tls(config))
+        access = make_access(tls)
         cluster = await stack.enter_async_context(joined(access, app))
         server = await stack.enter_async_context(
             serve(directory=cluster.directory, clock=clock, disk=disk, access=access)
@@ -55,5 +60,6 @@ async def serving_member_alone(
             )
         )
         server.watch(heartbeats.set_epoch)
-        await stack.enter_async_context(serving_metrics(config, [server.figures], clock=clock))
+        figures: list[Source] = [server.figures, *tls_figures(tls)]
+        await stack.enter_async_context(serving_metrics(config, figures, clock=clock))
         yield route.address

@@ -8,6 +8,7 @@ from ternmq.node.addresses import node_url
 from ternmq.node.config import NodeConfig
 from ternmq.node.meta_role import OpenRegistry, serving_meta_role
 from ternmq.node.metrics_server import serving_metrics
+from ternmq.node.node_tls import tls_figures, using_tls
 from ternmq.rpc.node_proof import NodeSecret
 
 
@@ -22,7 +23,10 @@ async def serving_meta_alone(
     """Run one; yields the url that clients use. The registry is the one that the settings name
     unless another is handed in."""
     async with (
-        serving_meta_role(config, secret=secret, clock=clock, open_registry=open_registry) as meta,
-        serving_metrics(config, [meta.figures], clock=clock),
+        using_tls(config) as tls,
+        serving_meta_role(
+            config, secret=secret, clock=clock, open_registry=open_registry, tls=tls
+        ) as meta,
+        serving_metrics(config, [meta.figures, *tls_figures(tls)], clock=clock),
     ):
         yield node_url(config)

@@ -26,6 +26,7 @@ from ternmq.node.config import NodeConfig
 from ternmq.rpc.node_proof import NodeSecret
 from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
+from ternmq.security.tls.server_tls import ServerTls
 
 OpenRegistry = Callable[[], Registry]
 
@@ -51,6 +52,7 @@ async def serving_meta_role(
     secret: NodeSecret,
     clock: Clock,
     open_registry: OpenRegistry | None = None,
+    tls: ServerTls | None = None,
 ) -> AsyncIterator[Meta]:
     """Names first, then listen."""
     async with (
@@ -72,6 +74,7 @@ async def serving_meta_role(
             heartbeat_ms=config.meta.listener.heartbeat_ms,
             server_heartbeat_ms=config.meta.server_heartbeat_ms,
             insecure=config.exposed,
+            tls=tls,
         )
         handler = MetaRouter(directory, routes, identity=identity, clock=clock)
         async with serving_meta(
@@ -81,6 +84,7 @@ async def serving_meta_role(
             limits=config.meta.listener.limits,
             clock=clock,
             secret=secret,
+            tls=tls,
         ) as listener:
             yield Meta(directory=directory, routes=routes, handler=handler, listener=listener)
 

@@ -28,10 +28,13 @@ def own_node_secret(config: NodeConfig) -> NodeSecret:
     return read_node_secret(path)
 
 
-def shared_node_secret(config: NodeConfig) -> NodeSecret:
-    """Of a server that joins others; somebody has to bring it."""
+def shared_node_secret(config: NodeConfig) -> NodeSecret | None:
+    """Of a server that joins others; somebody has to bring it. None: there is TLS, and its
+    certificate may prove it."""
     path = Path(config.node_secret_file) if config.node_secret_file else config.data_dir / FILE
     if not config.node_secret_file and not path.exists():
+        if config.tls.tls:
+            return None
         raise BadConfig(
             "this server joins a cluster and has no node secret by which to prove itself: set "
             "node_secret_file (--node-secret-file, TERN_NODE_SECRET_FILE) to a copy of the meta "

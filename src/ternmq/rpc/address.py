@@ -1,7 +1,7 @@
 """`host:port` as people write it, and back. Never looks a name up."""
 
 import ipaddress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ternmq.core.errors import BadRequest
 
@@ -29,6 +29,11 @@ def split_address(address: str, *, default_port: int | None = None) -> tuple[str
 def join_address(host: str, port: int) -> str:
     """The text that `split_address` reads."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def endpoint(name: Any) -> tuple[str, int]:
+    """Host and port out of what a socket calls itself (IPv6 has two more fields)."""
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple) else ("", 0)
 
 
 def is_loopback(host: str) -> bool:

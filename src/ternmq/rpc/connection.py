@@ -17,16 +17,20 @@ Rules
 
 import asyncio
 import os
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from ternmq.core.errors import Closed, NotMaster, ProtocolError, TernError, TooLarge, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.address import split_address
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
-from ternmq.rpc.node_proof import Greeting
+from ternmq.rpc.node_proof import Greeting, TlsGreeting
+from ternmq.security.tls.client_tls import OutgoingTls
+from ternmq.security.tls.complaints import lost_early, why_not_connected
+from ternmq.security.tls.peer_certificate import PeerCertificate, certificate_of
 from ternmq.wire.decoder import FrameDecoder
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome, read_failure
@@ -39,6 +43,8 @@ WRITE_HIGH = 4 * MIB
 SILENCE_MIN = 10.0
 """Seconds: a connection is not given up earlier, however short the heartbeat."""
 HEARTBEATS_MISSED_MAX = 3
+CLOSE_S = 1.0
+"""Seconds that a connection may take to send what was written and to end."""
 
 _ANSWER, _ERROR, _ONE_WAY = int(Flag.ANSWER), int(Flag.ERROR), int(Flag.ONE_WAY)
 _PING = int(Command.PING)
@@ -58,6 +64,8 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, address: str, loop: asyncio.AbstractEventLoop) -> None:
         self.address = address
         self.welcome: Welcome = None  # type: ignore[assignment]
+        self.certificate: PeerCertificate | None = None
+        """Of the server, over TLS."""
         self._on_push: OnPush | None = None
         self._on_lost: OnLost | None = None
         self._loop = loop
@@ -83,8 +91,15 @@ class Connection(asyncio.BufferedProtocol):
         connection = cls(address, loop)
         try:
             async with asyncio.timeout(timeout):
-                await loop.create_connection(lambda: connection, host, port)
+                tls = greeting.tls if isinstance(greeting, TlsGreeting) else None
+                options = {} if tls is None else _tls_options(tls, host, timeout)
+                await loop.create_connection(lambda: connection, host, port, **options)
+                if tls is not None:
+                    connection._check_certificate(tls)
                 connection._welcomed(await connection._greet(greeting))
+        except ssl.SSLError as error:
+            connection.abort()
+            raise why_not_connected(address, error) from error
         except TimeoutError as error:
             connection.abort()
             raise Unavailable(
@@ -101,9 +116,19 @@ class Connection(asyncio.BufferedProtocol):
             raise
         return connection
 
+    def _check_certificate(self, tls: OutgoingTls) -> None:
+        channel = self._transport.get_extra_info("ssl_object")
+        self.certificate = certificate_of(channel)
+        assert self.certificate is not None, "a client context always asks for one"
+        tls.check_server(self.certificate, self.address)
+
     async def _greet(self, greeting: Greeting) -> Welcome:
+        if isinstance(greeting, TlsGreeting):
+            greeting = greeting.greeting
         if isinstance(greeting, Hello):
             return unpack(await self.call(Command.HELLO, pack(greeting)), Welcome)
+        if greeting.credential.secret is None:
+            return unpack(await self.call(Command.HELLO, greeting.certified()), Welcome)
         opening = greeting.begin()
         challenge = await self.call(Command.HELLO, opening.hello)
         auth, wrong = opening.answer(challenge, self.address)
@@ -193,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
             try:
-                async with asyncio.timeout(1.0):
+                async with asyncio.timeout(CLOSE_S):
                     await asyncio.shield(self._gone)
             except TimeoutError:
                 self._transport.abort()
@@ -321,6 +346,10 @@ class Connection(asyncio.BufferedProtocol):
             elif frame.correlation == 0:
                 if isinstance(error, NotMaster):  # Whoever waits shall look for the master.
                     self._give_up(Unavailable(error.message), planned=True)
+                elif isinstance(error, Closed):  # The server ends, and over TLS says so.
+                    self._give_up(
+                        Unavailable(f"{self.address} ends: {error.message}"), planned=True
+                    )
                 else:
                     self._give_up(error)
             else:
@@ -335,7 +364,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         why = f" ({exc})" if exc is not None else ""
-        self._end(Unavailable(f"the connection to {self.address} was lost{why}"))
+        lost = f"the connection to {self.address} was lost{why}"
+        if self.certificate is not None and self.welcome is None:
+            lost = lost_early(self.address)
+        self._end(Unavailable(lost))
         if not self._gone.done():
             self._gone.set_result(None)
 
@@ -346,6 +378,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._writable = None
+
+
+def _tls_options(tls: OutgoingTls, host: str, timeout: float) -> dict[str, Any]:
+    return {
+        "ssl": tls.context(),
+        "server_hostname": host,
+        "ssl_handshake_timeout": timeout,
+        "ssl_shutdown_timeout": CLOSE_S,
+    }
 
 
 async def request(

@@ -115,6 +115,16 @@ class ConnectionPool(Generic[G]):
         self.refused += 1
         return OverLimit(said)
 
+    def has_room(self, arriving: int, of_address: int) -> bool:
+        """For one more behind those who are on the way through TLS; counted where there is none."""
+        if (
+            len(self.peers) + arriving < self.connections_max
+            and of_address < self.limits.address_connections_max
+        ):
+            return True
+        self.refused += 1
+        return False
+
     def drop(self, peer: G) -> None:
         """It is gone, or was never let in."""
         self.crowded.pop(peer, None)
@@ -195,15 +205,21 @@ class ConnectionPool(Generic[G]):
 
     def report(self, peer: G, reason: TernError) -> None:
         """Log why a peer was closed, but never fill the log with it."""
-        if not self._log_budget.allows():
-            return
-        log.warning(
-            "peer closed",
-            peer=join_address(*peer.address),
-            app=peer.hello.app if peer.hello else None,
-            code=reason.code,
-            reason=reason.message,
-        )
+        self._report(peer.address, peer.hello.app if peer.hello else None, reason)
+
+    def report_stranger(self, address: tuple[str, int], reason: TernError) -> None:
+        """The same of somebody who never became a peer."""
+        self._report(address, None, reason)
+
+    def _report(self, address: tuple[str, int], app: str | None, reason: TernError) -> None:
+        if self._log_budget.allows():
+            log.warning(
+                "peer closed",
+                peer=join_address(*address),
+                app=app,
+                code=reason.code,
+                reason=reason.message,
+            )
 
     def reset_log_limit(self) -> None:
         unlogged = self._log_budget.left_out()

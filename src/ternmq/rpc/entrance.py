@@ -1,13 +1,15 @@
 """The first frames of a connection, server side: who comes, and whether that has to be proven.
 
 HELLO alone lets a client in. One with a method is answered with a Challenge, and AUTH has to
-follow (`node_proof`). Decides only; answers and the end of the connection are the peer's.
+follow (`node_proof`), unless a certificate has proven it already. Decides only; answers and the
+end of the connection are the peer's.
 """
 
 from ternmq.core.errors import ProtocolError
 from ternmq.rpc.node_proof import Challenged, NodeGate, NodeIdentity, check_plain
+from ternmq.security.tls.peer_certificate import PeerCertificate
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.hello import PROTOCOL_VERSION, Auth, Challenge, Hello
+from ternmq.wire.messages.hello import BY_CERTIFICATE, PROTOCOL_VERSION, Auth, Challenge, Hello
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import unpack
 
@@ -28,7 +30,9 @@ class Entrance:
         """The only command that it takes now."""
         return Command.HELLO if self._challenged is None else Command.AUTH
 
-    def step(self, frame: Frame, address: str) -> Hello | Challenge:
+    def step(
+        self, frame: Frame, address: str, certificate: PeerCertificate | None = None
+    ) -> Hello | Challenge:
         """Who may come in, or what it has to answer first; raises why it may not."""
         if frame.command != self.expects or frame.flags:
             first = "the first frame must be HELLO" if self._challenged is None else "AUTH follows"
@@ -40,6 +44,9 @@ class Entrance:
         hello = _read_hello(frame)
         if not hello.method:
             check_plain(hello)
+            return hello
+        if hello.method == BY_CERTIFICATE:
+            self.node = self._gate.certified(hello, certificate)
             return hello
         self._challenged = self._gate.challenge(frame.payload, hello)
         return self._challenged.challenge

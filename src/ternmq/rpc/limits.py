@@ -8,6 +8,8 @@ from ternmq.wire.frame import FRAME_SIZE_MAX
 
 HELLO_SIZE_MAX = 4 * KIB
 """The largest frame before HELLO was answered: strangers get no memory."""
+TLS_HELLO_SIZE_MAX = 16 * KIB
+"""The same over TLS, where a HELLO may carry a token."""
 
 LEAVING_MAX = 1_000
 """Peers that were told to go and may still read why; beyond it they are cut without a word."""

@@ -7,8 +7,11 @@ bytes of the other side and who answers; so it is of use for this connection onl
 direction, and neither side can be anybody else by repeating what it heard. Clients send no proof
 and are let in by the answer to HELLO.
 
+Over TLS, with certificates that name servers (`security/tls/node_name`), the certificate is the
+proof: HELLO says which of its servers comes, and no secret is needed or accepted.
+
 Never gives a proof to a server that has not given its own first. Does not hide or sign what is
-sent afterwards: who can change bytes on the way is kept out by the network, until there is TLS.
+sent afterwards: who can change bytes on the way is kept out by TLS, or without it by the network.
 """
 
 import hmac
@@ -22,7 +25,11 @@ import msgspec
 from ternmq.core.errors import BadConfig, ProtocolError, TernError, Unauthorized
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
+from ternmq.security.tls.client_tls import OutgoingTls
+from ternmq.security.tls.node_name import NodeName, node_names
+from ternmq.security.tls.peer_certificate import PeerCertificate
 from ternmq.wire.messages.hello import (
+    BY_CERTIFICATE,
     BY_NODE_SECRET,
     OF_NODES,
     Auth,
@@ -86,9 +93,9 @@ class NodeIdentity:
 
 @dataclass(frozen=True, slots=True)
 class NodeCredential:
-    """Who a server is, and the secret by which it proves it."""
+    """Who a server is, and the secret by which it proves it; None: its certificate does."""
 
-    secret: NodeSecret
+    secret: NodeSecret | None
     identity: NodeIdentity
 
 
@@ -116,15 +123,35 @@ class NodeGreeting:
     credential: NodeCredential
 
     def begin(self) -> "NodeOpening":
+        secret = self.credential.secret
+        assert secret is not None, "proven by the certificate: nothing to begin"
+        return NodeOpening(self._claim(BY_NODE_SECRET, secrets.token_bytes(NONCE_SIZE)), secret)
+
+    def certified(self) -> bytes:
+        """The HELLO of a server that its certificate proves; answered with Welcome at once."""
+        return self._claim(BY_CERTIFICATE, b"")
+
+    def _claim(self, method: str, nonce: bytes) -> bytes:
         who = self.credential.identity
-        nonce = secrets.token_bytes(NONCE_SIZE)
         claim = NodeClaim(nonce=nonce, kind=who.kind, broker_group=who.broker_group)
-        hello = msgspec.structs.replace(self.hello, method=BY_NODE_SECRET, proof=pack(claim))
-        return NodeOpening(pack(hello), self.credential.secret)
+        return pack(msgspec.structs.replace(self.hello, method=method, proof=pack(claim)))
 
 
-Greeting = Hello | NodeGreeting
-"""How a connection is begun: by a client, or by a server of the cluster."""
+@dataclass(frozen=True, slots=True)
+class TlsGreeting:
+    """The same, said over TLS."""
+
+    greeting: Hello | NodeGreeting
+    tls: OutgoingTls
+
+
+Greeting = Hello | NodeGreeting | TlsGreeting
+"""How a connection is begun: by a client, or by a server of the cluster; in the clear or not."""
+
+
+def over(greeting: Hello | NodeGreeting, tls: OutgoingTls | None) -> Greeting:
+    """The greeting over TLS, where there is TLS."""
+    return greeting if tls is None else TlsGreeting(greeting, tls)
 
 
 class NodeOpening:
@@ -167,7 +194,8 @@ class Challenged:
 
 
 class NodeGate:
-    """Lets servers of the cluster into one listener; without a secret it lets in none."""
+    """Lets servers of the cluster into one listener: by the secret, or, of a `cluster` that its
+    certificates name, by the certificate only. Without both it lets in none."""
 
     def __init__(
         self,
@@ -176,8 +204,10 @@ class NodeGate:
         broker_group: str = "",
         *,
         now: Callable[[], float],
+        cluster: str = "",
     ) -> None:
-        self._secret = secret
+        self._secret = None if cluster else secret
+        self._cluster = cluster
         self._role: ServerRole = role
         self._group = broker_group
         self._now = now
@@ -193,7 +223,12 @@ class NodeGate:
                 f"the method {hello.method[:40]!r} is not known here", methods=[BY_NODE_SECRET]
             )
         if self._secret is None:
-            raise Unauthorized("this server has no node secret, so no other server can join it")
+            raise Unauthorized(
+                "servers of this cluster prove themselves by their certificates: set tls = true "
+                "and the files of tern secure cert"
+                if self._cluster
+                else "this server has no node secret, so no other server can join it"
+            )
         claim = unpack(hello.proof, NodeClaim)
         if len(claim.nonce) != NONCE_SIZE or not hello.app.startswith(OF_NODES):
             raise ProtocolError(f"a server begins with {NONCE_SIZE} bytes and a name of ours")
@@ -211,6 +246,26 @@ class NodeGate:
             NodeIdentity(claim.kind, claim.broker_group),
             msgspec.structs.replace(said, proof=own),
             self._secret.proof(_BY_CLIENT, hello_bytes, said),
+        )
+
+    def certified(self, hello: Hello, certificate: PeerCertificate | None) -> NodeIdentity:
+        """Who it is by its certificate; raises `Unauthorized` where that names another server."""
+        claim = unpack(hello.proof, NodeClaim)
+        if not hello.app.startswith(OF_NODES):
+            raise ProtocolError("a server begins with a name of ours")
+        wanted = NodeName(self._cluster, claim.kind, claim.broker_group)
+        if not self._cluster:
+            raise Unauthorized(
+                "the certificate of this server names no cluster, so it knows no server by one: "
+                "tern secure cert makes one that does"
+            )
+        names = () if certificate is None else node_names(certificate)
+        if wanted in names:
+            return NodeIdentity(claim.kind, claim.broker_group)
+        said = ", ".join(name.uri for name in names) or "no server"
+        raise Unauthorized(
+            f"this certificate is for {said}, not for {wanted.uri[:300]}; tern secure cert makes "
+            "one for it"
         )
 
     def prove(self, challenged: Challenged, auth: Auth, peer: str) -> NodeIdentity:

@@ -13,24 +13,28 @@ Rules
 -----
 1. A peer that breaks a rule is closed and told why (an ERROR frame with correlation 0). Others do
    not notice. Closing writes the reason, half-closes and drops what still arrives for a moment;
-   closing outright would make the kernel throw the reason away.
+   closing outright would make the kernel throw the reason away. TLS has no half-close here, so
+   there the peer is always told, hangs up when it has read it, and is cut if it does not.
 2. Memory is bounded: not answered bytes (`hold`/`release`), unsent answers and half-received frames
    each pause reading from the peer that causes them. A paused peer is not called silent.
 3. Correlations grow; a frame that arrives twice is refused.
 """
 
 import asyncio
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
-from ternmq.core.errors import OverLimit, ProtocolError, TernError, Unavailable
+from ternmq.core.errors import Closed, OverLimit, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
-from ternmq.rpc.address import NOWHERE, join_address, packed_endpoints
+from ternmq.rpc.address import NOWHERE, endpoint, join_address, packed_endpoints
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
 from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.connection_pool import ConnectionPool, Pause
 from ternmq.rpc.entrance import Entrance
-from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX
+from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX, TLS_HELLO_SIZE_MAX
 from ternmq.rpc.node_proof import NodeIdentity, proven
+from ternmq.security.tls.complaints import SPEAKS_PLAIN, begins_tls
+from ternmq.security.tls.door import TlsTerms
+from ternmq.security.tls.peer_certificate import PeerCertificate, certificate_of
 from ternmq.wire.actions import OF_NODES
 from ternmq.wire.decoder import OWN_SIZE_MIN, FrameDecoder
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame, pack_header
@@ -72,10 +76,17 @@ class Handler(Protocol):
 class Peer(asyncio.BufferedProtocol):
     """A client as the server sees it."""
 
-    def __init__(self, pool: "ConnectionPool[Peer]", handler: Handler) -> None:
+    def __init__(
+        self, pool: "ConnectionPool[Peer]", handler: Handler, *, tls: TlsTerms | None = None
+    ) -> None:
+        self.tls = tls
+        """How it came in over TLS; None: in the clear."""
+        self.certificate: PeerCertificate | None = None
+        """What the peer has shown and an authority of ours has signed; None: nothing."""
         self._pool = pool
         self._handler = handler
-        self._decoder = FrameDecoder(receive_buffer(), size_max=HELLO_SIZE_MAX)
+        hello_max = HELLO_SIZE_MAX if tls is None else TLS_HELLO_SIZE_MAX
+        self._decoder = FrameDecoder(receive_buffer(), size_max=hello_max)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._correlation = 0
         self._gathered: list[Buffer] = []
@@ -116,7 +127,7 @@ class Peer(asyncio.BufferedProtocol):
 
     def fail(self, command: int, correlation: int, error: TernError) -> None:
         """Answer a request with an error, which the client will raise."""
-        payload = _failure(error)
+        payload = failure(error)
         header = _pack_header(len(payload), command, _ANSWER | _ERROR, correlation)
         self._write(header, len(payload), (payload,))
 
@@ -244,11 +255,14 @@ class Peer(asyncio.BufferedProtocol):
         pool = self._pool
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=pool.limits.write_high)
-        self.address = _endpoint(transport.get_extra_info("peername"))
-        self.server_address = _endpoint(transport.get_extra_info("sockname"))
+        self.address = endpoint(transport.get_extra_info("peername"))
+        self.server_address = endpoint(transport.get_extra_info("sockname"))
         self.endpoints = packed_endpoints(self.address, self.server_address)
         self.writable = True
-        refusal = pool.admit(self)
+        refusal: TernError | None = pool.admit(self)
+        if self.tls is not None:
+            self.certificate = certificate_of(transport.get_extra_info("ssl_object"))
+            refusal = refusal or self.tls.refusal(self.certificate)
         if refusal is not None:
             self.close(refusal)
 
@@ -270,7 +284,8 @@ class Peer(asyncio.BufferedProtocol):
         if self.closed:
             return
         if decoder.failed is not None:
-            self.close(decoder.failed)
+            tls = self.hello is None and begins_tls(decoder.first)
+            self.close(ProtocolError(SPEAKS_PLAIN) if tls else decoder.failed)
         elif decoder.partial:
             if frames or self._partial_since < 0:
                 self._partial_since = self._pool.now
@@ -350,7 +365,7 @@ class Peer(asyncio.BufferedProtocol):
         entrance = self._entrance
         command = entrance.expects
         try:
-            comes = entrance.step(frame, join_address(*self.address))
+            comes = entrance.step(frame, join_address(*self.address), self.certificate)
             if isinstance(comes, Challenge):
                 self.answer(command, frame.correlation, pack(comes))
                 return
@@ -376,7 +391,10 @@ class Peer(asyncio.BufferedProtocol):
             return
         if reason is not None:
             self._pool.report(self, reason)
-            payload = _failure(reason)
+        elif self.tls is not None:
+            reason = Closed("this server is stopping")
+        if reason is not None:
+            payload = failure(reason)
             self._gathered += (pack_header(_NOTICE, _ERROR, 0, len(payload)), payload)
         self._leave()
 
@@ -397,7 +415,7 @@ class Peer(asyncio.BufferedProtocol):
             self._transport.abort()
         elif self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()
-        else:
+        elif self.tls is None:
             self._transport.close()
 
     def abort(self) -> None:
@@ -467,15 +485,3 @@ def _misnumbered(frame: Frame, last: int) -> ProtocolError:
     if frame.flags & (_ANSWER | _ERROR):
         return ProtocolError(f"flags {frame.flags:#x}: clients send requests, not answers")
     return ProtocolError(f"correlation {frame.correlation} after {last}: a frame came twice")
-
-
-def _failure(error: TernError) -> bytes:
-    try:
-        return failure(error)
-    except TypeError:  # Details that cannot travel are no reason to lose the error itself.
-        return failure(type(error)(error.message))
-
-
-def _endpoint(name: Any) -> tuple[str, int]:
-    """Host and port out of what a socket calls itself (IPv6 has two more fields)."""
-    return (str(name[0]), int(name[1])) if isinstance(name, tuple) else ("", 0)

@@ -3,7 +3,7 @@
 One timer per listener, the *sweep*, looks at all peers once a second: silent ones, half-sent
 frames, peers that do not read. Stopping: `stop_accepting()` first, then the owner finishes what it
 has accepted, then leaving the block closes every peer after sending what was written, bounded by
-`limits.linger`.
+`limits.linger`. With TLS connections come through a door of their own (`security/tls/door`).
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import resource
 import socket
 from collections.abc import AsyncIterator, KeysView
 from contextlib import asynccontextmanager
+from typing import Any
 
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig, OverLimit
@@ -22,6 +23,7 @@ from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.memory import keep_freed_memory
 from ternmq.rpc.node_proof import NodeGate
 from ternmq.rpc.peer import Handler, Peer
+from ternmq.security.tls.door import BACKLOG, IncomingTls, TlsDoor, TlsTerms
 
 __all__ = [
     "Handler",
@@ -35,7 +37,6 @@ __all__ = [
 
 log = get_logger()
 
-BACKLOG = 1_024
 FILES_KEPT = 128
 """Open files that are not for connections: logs, the registry, what the interpreter has open."""
 
@@ -49,12 +50,16 @@ class Listener:
         handler: Handler,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        tls: IncomingTls | None = None,
     ) -> None:
         self._pool = pool
         self._handler = handler
         self._clock = clock
         self._loop = loop
+        self.tls = tls
+        """None: in the clear."""
         self._server: asyncio.Server | None = None
+        self._door: TlsDoor | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.address: tuple[str, int] = ("", 0)
 
@@ -74,27 +79,50 @@ class Listener:
 
     async def start(self, host: str, port: int) -> None:
         """Bind and listen; raises `BadConfig` if the address cannot be had."""
-        pool, handler = self._pool, self._handler
-        pool.now = self._clock.monotonic()  # It may have been made a while ago.
+        self._pool.now = self._clock.monotonic()  # It may have been made a while ago.
         try:
-            self._server = await self._loop.create_server(
-                lambda: Peer(pool, handler), host, port, backlog=BACKLOG, reuse_address=True
-            )
+            name = await (self._listen(host, port) if self.tls is None else self._guard(host, port))
         except OSError as error:
             raise BadConfig(cannot_listen(host, port, error)) from error
-        name = self._server.sockets[0].getsockname()
         self.address = (name[0], name[1])
         self._schedule()
+
+    async def _listen(self, host: str, port: int) -> Any:
+        """In the clear."""
+        pool, handler = self._pool, self._handler
+        self._server = await self._loop.create_server(
+            lambda: Peer(pool, handler), host, port, backlog=BACKLOG, reuse_address=True
+        )
+        return self._server.sockets[0].getsockname()
+
+    async def _guard(self, host: str, port: int) -> Any:
+        """Over TLS."""
+        assert self.tls is not None
+        pool, handler = self._pool, self._handler
+
+        def make_peer(terms: TlsTerms) -> Peer:
+            return Peer(pool, handler, tls=terms)
+
+        limits = pool.limits
+        self._door = TlsDoor(
+            self.tls, pool, make_peer, arrive_s=limits.hello_timeout, linger_s=limits.linger
+        )
+        await self._door.open(host, port)
+        return self._door.sockets[0].getsockname()
 
     def stop_accepting(self) -> None:
         """Refuse new connections; those that are there go on."""
         if self._server is not None:
             self._server.close()
             self._server = None
+        if self._door is not None:
+            self._door.close()
 
     async def stop(self) -> None:
         """Close all peers, giving what was written up to `linger` to be sent."""
         self.stop_accepting()
+        if self._door is not None:
+            await self._door.empty()
         pool = self._pool
         for peer in tuple(pool.peers):
             peer.close()
@@ -154,9 +182,10 @@ async def listening(
     limits: ServerLimits,
     clock: Clock,
     gate: NodeGate | None = None,
+    tls: IncomingTls | None = None,
 ) -> AsyncIterator[Listener]:
     """Serve while the block runs; port 0 takes a free one, see `Listener.address`."""
-    listener = make_listener(handler, limits=limits, clock=clock, gate=gate)
+    listener = make_listener(handler, limits=limits, clock=clock, gate=gate, tls=tls)
     async with started(listener, host, port):
         yield listener
 
@@ -172,14 +201,20 @@ async def started(listener: Listener, host: str, port: int) -> AsyncIterator[Non
 
 
 def make_listener(
-    handler: Handler, *, limits: ServerLimits, clock: Clock, gate: NodeGate | None = None
+    handler: Handler,
+    *,
+    limits: ServerLimits,
+    clock: Clock,
+    gate: NodeGate | None = None,
+    tls: IncomingTls | None = None,
 ) -> Listener:
-    """One that does not listen yet; without a gate no server of the cluster can come."""
+    """One that does not listen yet; without a gate no server of the cluster can come, without
+    `tls` nothing is encrypted."""
     keep_freed_memory()
     gate = gate or NodeGate(None, "broker", now=clock.monotonic)
     pool: ConnectionPool[Peer] = ConnectionPool(limits, clock.monotonic, gate)
     pool.connections_max = _connections_possible(limits.connections_max)
-    return Listener(pool, handler, clock, asyncio.get_running_loop())
+    return Listener(pool, handler, clock, asyncio.get_running_loop(), tls)
 
 
 def _connections_possible(wanted: int) -> int:

@@ -60,6 +60,11 @@ class FrameDecoder:
         self.failed: ProtocolError | None = None
 
     @property
+    def first(self) -> memoryview:
+        """What arrived last, from its beginning; to be looked at when it `failed`."""
+        return self._view[:HEADER_SIZE]
+
+    @property
     def partial(self) -> bool:
         """A frame has begun and is not complete."""
         return self._own is not None or bool(self._rest)

@@ -39,7 +39,9 @@ def test_one_that_is_named_is_read_and_never_made(tmp_path: Path) -> None:
     path.touch(mode=0o600)
     path.write_text("s" * 64)
 
-    assert own_node_secret(config).source == shared_node_secret(config).source == str(path)
+    shared = shared_node_secret(config)
+    assert shared is not None
+    assert own_node_secret(config).source == shared.source == str(path)
     assert not (tmp_path / "data").exists()
 
 
@@ -49,7 +51,13 @@ def test_a_server_that_joins_others_is_told_to_bring_it(tmp_path: Path) -> None:
         shared_node_secret(config)
     own_node_secret(config)  # Copied to where it is looked for.
 
-    assert shared_node_secret(config).source == str(tmp_path / "node-secret")
+    copied = shared_node_secret(config)
+    assert copied is not None and copied.source == str(tmp_path / "node-secret")
+
+
+def test_over_tls_a_certificate_may_take_its_place(tmp_path: Path) -> None:
+    files = {"tls_certificate_file": "c", "tls_key_file": "k", "tls_ca_file": "a"}
+    assert shared_node_secret(build({"data_dir": tmp_path, "tls": True, **files})) is None
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o666])

@@ -41,7 +41,7 @@ async def _is_served(listener: Listener) -> None:
 
 BAD_FIRST = {
     "HTTP": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "something else"),
-    "TLS": (bytes.fromhex("16030100f4010000f00303") + bytes(80), "unknown"),
+    "TLS": (bytes.fromhex("16030100f4010000f00303") + bytes(80), "does not speak TLS"),
     "zeros": (bytes(64), "command 0"),
     "oversized": (HEADER.pack(2**32 - 1, Command.HELLO, 0, 1), "at most"),
     "large hello": (pack_header(Command.HELLO, 0, 1, HELLO_SIZE_MAX + 1), "at most"),

@@ -74,8 +74,14 @@ def cluster(
     )
     from ternmq.cli.processes.lock import locked
     from ternmq.cli.processes.node import PRIVATE
+    from ternmq.cli.processes.up import read_config
     from ternmq.node.node_secret import make_node_secret
 
+    if read_config(config, {}).tls.tls:
+        raise BadConfig(
+            "tern cluster is for trying things on one machine and speaks no TLS: leave tls out, or "
+            "start the servers one by one (tern meta serve, tern broker serve, tern delay serve)"
+        )
     os.umask(PRIVATE)
     folder = data_dir.absolute()
     extra = Extra(

@@ -25,6 +25,7 @@ from ternmq.cli.terminal.output import note, say
 from ternmq.core.clock import SystemClock
 from ternmq.core.lifecycle import report_bugs
 from ternmq.core.log import get_logger
+from ternmq.discovery.url import with_tls_files
 from ternmq.node.addresses import node_url
 from ternmq.node.all_in_one import serving_node
 from ternmq.node.config import PORT_BASE, NodeConfig
@@ -79,6 +80,8 @@ def run_node(config: NodeConfig) -> int:
     """Run the all-in-one node until asked to stop; return the exit code."""
     command = "tern" if shutil.which("tern") else _own_command()
     url = "" if config.ports == PORT_BASE else f" --url {node_url(config)}"
+    if config.tls.tls:
+        url = f" --url '{with_tls_files(node_url(config), {'ca': config.tls.tls_ca_file})}'"
     roles = {"meta": config.meta_port, "broker": config.broker_port}
     node = ServerProcess(
         title="",
@@ -197,7 +200,7 @@ def _warn(config: NodeConfig) -> None:
     if config.exposed:
         log.warning(
             "insecure = true: whoever reaches this address may send, read and delete; keep others "
-            "out by the network, there is no login and no encryption yet",
+            "out by the network, or let in only who shows a certificate (tls_client_certificates)",
             host=config.host,
         )
     mode = stat.S_IMODE(config.data_dir.stat().st_mode)

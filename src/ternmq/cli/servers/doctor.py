@@ -18,7 +18,7 @@ from ternmq.cli.terminal.options import APP, URL, Json, Url
 from ternmq.cli.terminal.output import size, utc
 from ternmq.cli.terminal.report import CheckResult, Level, show_report
 from ternmq.core.errors import TernError
-from ternmq.core.units import MIB, SECOND_MS
+from ternmq.core.units import DAY_MS, MIB, SECOND_MS
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import Standing
 from ternmq.wire.messages.stats import Status
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 ASIDE = "kept aside"
 ANSWER_SECONDS_MAX = 5.0
+CERTIFICATE_WARN_DAYS = 21
+CERTIFICATE_FAIL_DAYS = 3
 CLOCK_WARN_MS = 1 * SECOND_MS
 CLOCK_FAIL_MS = 60 * SECOND_MS
 DISK_WARN_PART = 0.15
@@ -61,13 +63,17 @@ async def _reach(url: str) -> list[CheckResult]:
     from importlib.metadata import version
 
     from ternmq.cli.servers.doctor_reach import examine
-    from ternmq.discovery.url import parse_url
+    from ternmq.discovery.url import read_url
+    from ternmq.rpc.node_proof import over
+    from ternmq.security.tls.client_tls import ClientTls
     from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 
+    named = read_url(url)
     hello = Hello(
         protocol=PROTOCOL_VERSION, app=APP, version=version("ternmq"), session=os.urandom(16)
     )
-    return await examine(parse_url(url), hello)
+    tls = None if named.tls is None else ClientTls(named.tls)
+    return await examine(named.addresses, over(hello, tls))
 
 
 async def _examine(url: str) -> list[CheckResult]:
@@ -128,7 +134,7 @@ async def _ask_meta(
     after_ms = _now_ms()
     clusters[address] = status.cluster
     clock = judge_clock(status.now_ms, before_ms, after_ms)
-    found = [judge_registry(status), clock, *judge_security(status)]
+    found = [judge_registry(status), clock, *judge_security(status), *judge_tls(status)]
     if alone:
         return found
     return [replace(each, what=f"{each.what} of meta {address}") for each in found]
@@ -148,7 +154,7 @@ async def _ask_brokers(mq: "Client") -> list[CheckResult]:
     statuses = await asyncio.wait_for(admin.broker_status(), ANSWER_SECONDS_MAX)
     findings = [_silent(f"broker {group}", why) for group, why in sorted(admin.missing.items())]
     for status in statuses:
-        findings += [judge_state(status), judge_disk(status)]
+        findings += [judge_state(status), judge_disk(status), *judge_tls(status)]
     return findings
 
 
@@ -158,7 +164,7 @@ async def _ask_delays(mq: "Client") -> list[CheckResult]:
     after_ms = _now_ms()
     findings: list[CheckResult] = []
     for status in statuses:
-        findings += [judge_state(status), judge_disk(status)]
+        findings += [judge_state(status), judge_disk(status), *judge_tls(status)]
         clock = judge_clock(status.now_ms, before_ms, after_ms)
         clock = judge_jumps(clock, status)
         findings.append(replace(clock, what=f"clock of delay server {status.node}"))
@@ -297,6 +303,34 @@ def judge_security(status: Status) -> list[CheckResult]:
             what="security",
             found="insecure = true: whoever reaches the servers may send, read and delete",
             advice="keep others out by the network; docs/security.md says what there is",
+        )
+    ]
+
+
+def judge_tls(status: Status) -> list[CheckResult]:
+    """The certificate that a server shows, and files that it does not take."""
+    what = f"TLS of {status.role} {status.node}"
+    if status.tls_trouble:
+        return [
+            CheckResult(
+                level=Level.FAIL,
+                what=what,
+                found=f"its new files are not used, the old ones are: {status.tls_trouble}",
+                advice="put good files there; it looks again by itself, or at once on SIGHUP",
+            )
+        ]
+    if not status.tls_expires_at_ms:
+        return []
+    days = (status.tls_expires_at_ms - status.now_ms) // DAY_MS
+    found = f"its certificate is good until {utc(status.tls_expires_at_ms)}"
+    if days >= CERTIFICATE_WARN_DAYS:
+        return [CheckResult(level=Level.OK, what=what, found=found)]
+    return [
+        CheckResult(
+            level=Level.FAIL if days < CERTIFICATE_FAIL_DAYS else Level.WARN,
+            what=what,
+            found=f"{found}, that is {days} days" if days >= 0 else f"{found}: it has expired",
+            advice="renew it: tern secure cert DIR NAME --replace; servers take it while they run",
         )
     ]
 

@@ -15,7 +15,8 @@ from ternmq.cli.terminal.report import CheckResult, Level
 from ternmq.core.errors import TernError
 from ternmq.rpc.address import split_address
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.messages.hello import Hello, Welcome
+from ternmq.rpc.node_proof import Greeting
+from ternmq.wire.messages.hello import Welcome
 from ternmq.wire.messages.servers import Route, Routes, RoutesFind
 from ternmq.wire.messages.stats import Status, StatusQuery
 from ternmq.wire.numbers import Command
@@ -59,19 +60,19 @@ def target_of(route: Route) -> ReachTarget:
     )
 
 
-async def examine(metas: list[str], hello: Hello) -> list[CheckResult]:
+async def examine(metas: list[str], greeting: Greeting) -> list[CheckResult]:
     """Everything that is advertised, gone to from here."""
     here = socket.gethostname()
     findings = [CheckResult(level=Level.OK, what="client", found=f"this machine is {here}")]
     routes: dict[str, Route] = {}
     clusters: dict[str, str] = {}
     for address in metas:
-        tried = await try_address(address, hello)
+        tried = await try_address(address, greeting)
         findings.append(judge(ReachTarget(name="meta server", address=address, role="meta"), tried))
         if tried.trouble:
             continue
         try:
-            status, told = await _ask_meta(address, hello)
+            status, told = await _ask_meta(address, greeting)
         except TernError as error:
             findings.append(_failed(f"meta server {address}", error.message))
             continue
@@ -79,21 +80,21 @@ async def examine(metas: list[str], hello: Hello) -> list[CheckResult]:
         routes |= {f"{route.kind} {route.address}": route for route in told.servers}
         if status.address not in metas:
             own = ReachTarget(name=OWN_NAME, address=status.address, role="meta")
-            found = judge(own, await try_address(own.address, hello), asked=metas)
+            found = judge(own, await try_address(own.address, greeting), asked=metas)
             # Clients go by their url; others may be shown this one.
             level = Level.OK if found.level is Level.OK else Level.WARN
             findings.append(replace(found, level=level))
     findings += judge_clusters(clusters)
     targets = [target_of(route) for _, route in sorted(routes.items())]
-    tried_all = await asyncio.gather(*(try_address(each.address, hello) for each in targets))
+    tried_all = await asyncio.gather(*(try_address(each.address, greeting) for each in targets))
     findings += [judge(*pair, asked=metas) for pair in zip(targets, tried_all, strict=True)]
     if clusters and not targets:
         findings.append(_failed("routes", "no server is advertised"))
     return findings
 
 
-async def _ask_meta(address: str, hello: Hello) -> tuple[Status, Routes]:
-    connection = await Connection.open(address, hello, timeout=TRY_S)
+async def _ask_meta(address: str, greeting: Greeting) -> tuple[Status, Routes]:
+    connection = await Connection.open(address, greeting, timeout=TRY_S)
     try:
         status = await request(connection, Command.STATUS, StatusQuery(), Status, timeout=TRY_S)
         routes = await request(connection, Command.ROUTES, RoutesFind(), Routes, timeout=TRY_S)
@@ -102,7 +103,7 @@ async def _ask_meta(address: str, hello: Hello) -> tuple[Status, Routes]:
     return status, routes
 
 
-async def try_address(address: str, hello: Hello) -> Tried:
+async def try_address(address: str, greeting: Greeting) -> Tried:
     """Look the name up, connect, say hello."""
     host, port = split_address(address)
     loop = asyncio.get_running_loop()
@@ -112,7 +113,7 @@ async def try_address(address: str, hello: Hello) -> Tried:
             await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             _, writer = await asyncio.open_connection(host, port)
             writer.close()
-        connection = await Connection.open(address, hello, timeout=TRY_S)
+        connection = await Connection.open(address, greeting, timeout=TRY_S)
     except socket.gaierror as error:
         return Tried(trouble="name", said=error.strerror or str(error))
     except TimeoutError:

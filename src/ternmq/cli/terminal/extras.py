@@ -13,6 +13,7 @@ BROUGHT_BY = {
     "pymysql": "mysql",
     "asyncmy": "mysql",
     "aiosqlite": "sqlite",
+    "cryptography": "security",
 }
 
 

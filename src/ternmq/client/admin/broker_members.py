@@ -6,10 +6,7 @@ gives it hears why it is no good; what is safe is decided by meta all the same.
 """
 
 import asyncio
-import secrets
 from dataclasses import dataclass
-
-import msgspec
 
 from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import BadRequest, NotInSync, TernError, Unavailable
@@ -207,9 +204,9 @@ class BrokerMembers:
     async def _status(self, address: str) -> Status | None:
         """On a connection and session of its own: a replica has no link, and a consumer's session
         must not seem to come and go."""
-        hello = msgspec.structs.replace(self._cluster.hello, session=secrets.token_bytes(16))
+        greeting = self._cluster.greeting_apart()
         try:
-            connection = await Connection.open(address, hello, timeout=STATUS_S)
+            connection = await Connection.open(address, greeting, timeout=STATUS_S)
         except TernError:
             return None
         try:

@@ -1,9 +1,6 @@
 """Servers: their status, which of them leads, draining and forgetting them."""
 
-import secrets
 from collections.abc import Sequence
-
-import msgspec
 
 from ternmq.client.admin.broker_members import BrokerMembers, BrokerState
 from ternmq.client.admin.drain import DrainProgress, look, look_delay
@@ -37,8 +34,8 @@ class ServerAdmin(PlacementAdmin):
         cluster, query = self._cluster, StatusQuery()
         if not address:
             return await cluster.ask_meta(Command.STATUS, query, Status)
-        hello = msgspec.structs.replace(cluster.hello, session=secrets.token_bytes(16))
-        connection = await Connection.open(address, hello, timeout=cluster.timeout)
+        greeting = cluster.greeting_apart()
+        connection = await Connection.open(address, greeting, timeout=cluster.timeout)
         try:
             return await request(connection, Command.STATUS, query, Status, timeout=cluster.timeout)
         finally:

@@ -10,6 +10,8 @@ import secrets
 import socket
 from typing import Literal
 
+import msgspec
+
 from ternmq.client.model.record_check import sendable
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link
@@ -19,9 +21,10 @@ from ternmq.core.process import VERSION
 from ternmq.core.slots import slot_of
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.routes import RouteCache
-from ternmq.discovery.url import parse_url
+from ternmq.discovery.url import read_url
 from ternmq.rpc.connection import Connection, request
-from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting
+from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting, over
+from ternmq.security.tls.client_tls import ClientTls, OutgoingTls
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.order_keys import Placement
 from ternmq.wire.messages.servers import Route, Routes
@@ -71,11 +74,20 @@ class Cluster:
     """Meta and brokers, each with its one connection."""
 
     def __init__(
-        self, url: str, *, app: str, timeout: float, credential: NodeCredential | None = None
+        self,
+        url: str,
+        *,
+        app: str,
+        timeout: float,
+        credential: NodeCredential | None = None,
+        tls: OutgoingTls | None = None,
     ) -> None:
-        """With a `credential` it is a server of the cluster that asks."""
+        """With a `credential` it is a server of the cluster that asks; `tls` is its own then, else
+        as the url says."""
+        named = read_url(url)
         self.url = url
         self.timeout = timeout
+        self._tls = tls or (None if named.tls is None else ClientTls(named.tls))
         self.hello = Hello(
             protocol=PROTOCOL_VERSION,
             app=app,
@@ -84,10 +96,10 @@ class Cluster:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
-        self._greeting: Greeting = (
-            self.hello if credential is None else NodeGreeting(self.hello, credential)
+        self._greeting: Greeting = over(
+            self.hello if credential is None else NodeGreeting(self.hello, credential), self._tls
         )
-        self._cache = RouteCache(parse_url(url), self._greeting, timeout=timeout)
+        self._cache = RouteCache(named.addresses, self._greeting, timeout=timeout)
         self._servers: dict[tuple[Kind, str], Link] = {}
         self._readers: dict[str, Link] = {}
         self._stale = False
@@ -100,7 +112,13 @@ class Cluster:
     @classmethod
     def of_server(cls, access: ClusterAccess, *, app: str, timeout: float) -> "Cluster":
         """As a server of the cluster reaches the others."""
-        return cls(access.url, app=app, timeout=timeout, credential=access.credential)
+        return cls(
+            access.url, app=app, timeout=timeout, credential=access.credential, tls=access.tls
+        )
+
+    def greeting_apart(self) -> Greeting:
+        """For a connection beside the links, with a session of its own."""
+        return over(msgspec.structs.replace(self.hello, session=secrets.token_bytes(16)), self._tls)
 
     def routes(self) -> list[Route]:
         return self.known_routes.servers if self.known_routes is not None else []

@@ -13,6 +13,7 @@ from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.replication.member.member_place import MemberPlace
 from ternmq.rpc.address import join_address
 from ternmq.rpc.server import Listener
+from ternmq.security.tls.server_tls import tls_facts
 from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.stats import Status
 
@@ -59,5 +60,6 @@ class StatusFacts:
             log_end=self.messages.safe_offset,
             pid=os.getpid(),
             member=self.member,
+            **tls_facts(self.listener.tls),
             **more,
         )

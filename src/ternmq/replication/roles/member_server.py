@@ -125,7 +125,7 @@ async def _join(
         await loop.run_in_executor(None, trade.note_acks_from_memory, False)
     await record.note(standing)
     listener = config.listener
-    role_switch = RoleSwitch(place.broker_group, trade.role, heartbeat_ms=listener.heartbeat_ms)
+    door = RoleSwitch(place.broker_group, trade.role, heartbeat_ms=listener.heartbeat_ms)
     site = MemberContext(
         kind=trade.kind,
         config=config.replication,
@@ -136,14 +136,19 @@ async def _join(
         member=member,
         record=record,
         hello=cluster.access.greeting(cluster.app),
-        role_switch=role_switch,
+        role_switch=door,
         listener=make_listener(
-            role_switch,
+            door,
             limits=listener.limits,
             clock=clock,
             gate=NodeGate(
-                cluster.access.secret, trade.role, place.broker_group, now=clock.monotonic
+                cluster.access.secret,
+                trade.role,
+                place.broker_group,
+                now=clock.monotonic,
+                cluster=cluster.access.cluster,
             ),
+            tls=cluster.access.tls,
         ),
         join=partial(_ask, trade, directory, record, empty, me),
         standing=standing,

@@ -29,6 +29,9 @@ OF_NODES = "%"
 BY_NODE_SECRET = "node"
 """The method of proof that servers of one cluster use among themselves."""
 
+BY_CERTIFICATE = "node-cert"
+"""The same over TLS: the certificate is the proof, and there is no second step."""
+
 
 class Failure(Record, frozen=True):
     code: str
@@ -105,7 +108,11 @@ class Notice(Record, frozen=True):
 
 
 def failure(error: TernError) -> bytes:
-    return pack(Failure(code=error.code, message=error.message, details=error.details))
+    """An error as it travels. Details that cannot are no reason to lose the error itself."""
+    try:
+        return pack(Failure(code=error.code, message=error.message, details=error.details))
+    except TypeError:
+        return pack(Failure(code=error.code, message=error.message))
 
 
 def read_failure(payload: bytes | bytearray | memoryview) -> TernError:

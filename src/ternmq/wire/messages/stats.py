@@ -54,6 +54,10 @@ class Status(Record, frozen=True):
     """Brokers: messages that are older go; 0: never by age."""
     insecure: bool = False
     """Meta servers: other machines may reach it, and everybody is let in."""
+    tls_trouble: str = ""
+    """Why new TLS files are not used and old ones are; empty: nothing is wrong."""
+    tls_expires_at_ms: Number = 0
+    """When the certificate that it shows expires; 0: no TLS."""
 
 
 class StatusQuery(Record, frozen=True):

@@ -16,9 +16,10 @@ from ternmq.cli.servers.doctor import (
     judge_security,
     judge_standing,
     judge_state,
+    judge_tls,
 )
 from ternmq.cli.terminal.report import Level
-from ternmq.core.units import GIB, MIB
+from ternmq.core.units import DAY_MS, GIB, MIB
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import Member, Standing
 from ternmq.wire.messages.stats import Status
@@ -146,3 +147,21 @@ def test_a_cluster_that_lets_everybody_in_is_named_every_time() -> None:
     assert judge_security(a_status()) == []
     [finding] = judge_security(a_status(insecure=True))
     assert finding.level is Level.WARN and "insecure" in finding.found
+
+
+def test_a_certificate_is_named_in_time_and_so_are_files_that_are_not_taken() -> None:
+    now = a_status().now_ms
+    assert judge_tls(a_status()) == []
+    [good] = judge_tls(a_status(tls_expires_at_ms=now + 90 * DAY_MS))
+    [soon] = judge_tls(a_status(tls_expires_at_ms=now + 10 * DAY_MS))
+    [over] = judge_tls(a_status(tls_expires_at_ms=now - DAY_MS))
+    [bad] = judge_tls(a_status(tls_expires_at_ms=now + 90 * DAY_MS, tls_trouble="no PEM"))
+
+    assert [each.level for each in (good, soon, over, bad)] == [
+        Level.OK,
+        Level.WARN,
+        Level.FAIL,
+        Level.FAIL,
+    ]
+    assert "tern secure cert" in soon.advice
+    assert "no PEM" in bad.found

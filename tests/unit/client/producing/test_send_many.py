@@ -6,6 +6,7 @@ import pytest
 
 import ternmq
 from ternmq.batch.view import BatchView
+from ternmq.client.producing import accumulator
 from ternmq.core.errors import BadRequest, DiskFull, TooLarge
 from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
@@ -151,9 +152,10 @@ async def test_a_list_larger_than_the_buffer_goes_through(broker: FakeBroker) ->
 
 
 async def test_short_lists_of_many_coroutines_share_batches(
-    broker: FakeBroker, mq: ternmq.Client
+    broker: FakeBroker, mq: ternmq.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each list gets its own part of the answer; single messages join them."""
+    monkeypatch.setattr(accumulator, "OPEN_AGE_MAX_S", 60)  # However busy the machine is.
     lists = [[b"%d-%d" % (at, row) for row in range(1 + at % 3)] for at in range(100)]
     alone = asyncio.create_task(mq.send("orders", b"alone"))
     receipts = await asyncio.gather(*(mq.send_many("orders", bodies) for bodies in lists))

@@ -1,0 +1,67 @@
+"""What is built on: bounds above known holes, downloads that are compared, holes that fail."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from benchmarks.peers.checksums import WrongChecksum, check, known
+from benchmarks.peers.java import KAFKA, ROCKETMQ, SPARK_KAFKA
+from scripts.audit import verdict
+from tests.tidy.source import ROOT
+
+HOLES = {
+    "asyncmy": "0.2.11",
+    "cryptography": "46.0.4",
+    "django": "5.2.7",
+    "duckdb": "1.0.0",
+    "fastapi": "0.115.0",
+    "nicegui": "3.3.0",
+    "pymysql": "1.1.0",
+    "setuptools": "78.1.0",
+    "starlette": "0.49.0",
+}
+"""The last version of each that is known to have one."""
+
+
+def test_no_lower_bound_allows_a_version_with_a_known_hole() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = settings["project"]
+    written = [*settings["build-system"]["requires"], *project["dependencies"]]
+    for extra in project["optional-dependencies"].values():
+        written += extra
+    allowed = [
+        text
+        for text in written
+        for wanted in [Requirement(text)]
+        if wanted.name in HOLES and wanted.specifier.contains(HOLES[wanted.name])
+    ]
+
+    assert not allowed
+
+
+def test_every_jar_of_the_peers_has_a_checksum() -> None:
+    names = known()
+    for server in (KAFKA, ROCKETMQ, SPARK_KAFKA):
+        for artifact in server.artifacts:
+            _, name, version = artifact.split(":")
+            assert f"{server.folder.name}/{name}-{version}.jar" in names
+
+
+def test_a_download_that_is_another_one_is_refused(tmp_path: Path) -> None:
+    source, jar = tmp_path / "checksums.txt", tmp_path / "a.jar"
+    jar.write_bytes(b"good")
+    with pytest.raises(WrongChecksum, match="no checksum is known"):
+        check([jar], tmp_path, source=source)
+    check([jar], tmp_path, source=source, record=True)
+    check([jar], tmp_path, source=source)
+    jar.write_bytes(b"evil")
+    with pytest.raises(WrongChecksum, match="is not what it was"):
+        check([jar], tmp_path, source=source)
+
+
+def test_only_a_known_hole_fails_the_audit() -> None:
+    assert verdict(0, "No known vulnerabilities found") == 0
+    assert verdict(1, "Found 2 known vulnerabilities in 1 package") == 1
+    assert verdict(1, "ConnectionError: no route to host") == 0
