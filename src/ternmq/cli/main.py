@@ -14,7 +14,7 @@ import typer
 from ternmq import __version__
 from ternmq.cli.access import grant, quota, user
 from ternmq.cli.jobs import outbox, pipeline
-from ternmq.cli.messages import consume, dead, delay, find, half, ledger, send
+from ternmq.cli.messages import consume, dead, delay, export, find, half, ledger, send
 from ternmq.cli.processes import cluster, settings, up
 from ternmq.cli.servers import backup, bench, broker, doctor, meta, secure, status
 from ternmq.cli.terminal.arguments import arranged, wants_json
@@ -63,6 +63,8 @@ app.command("doctor")(doctor.doctor)
 app.add_typer(settings.app, name="config", cls=HintingGroup)
 app.add_typer(secure.app, name="secure", cls=HintingGroup)
 app.command("version")(settings.version)
+app.command("export")(export.export)
+app.command("import")(export.import_)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.command("verify")(backup.verify)

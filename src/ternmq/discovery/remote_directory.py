@@ -109,12 +109,14 @@ class RemoteDirectory(TopicTable, StandingTable):
         return frozenset((await self.ask(Command.TOPICS_GONE, asked, TopicIds)).ids)
 
     async def reserve(self, used: InUse) -> frozenset[int]:
+        ids = sorted(used.topic_ids)
         wanted = Reserve(
             broker_group=used.broker_group,
-            topic_ids=sorted(used.topic_ids),
+            topic_ids=ids,
             group_id=used.group_id,
             epoch=used.epoch,
             kind=used.kind,
+            names=[used.names.get(each, "") for each in ids] if used.names else [],
         )
         return frozenset((await self.ask(Command.RESERVE, wanted, Reserved)).unknown)
 
@@ -127,6 +129,8 @@ class RemoteDirectory(TopicTable, StandingTable):
         return found[0] if found else None
 
     async def change_standing(self, wanted: StandingRequest) -> Standing:
+        if isinstance(wanted, MemberJoin):
+            await self._check_registry(wanted)
         try:
             standing = await self.ask(COMMANDS[type(wanted)], wanted, Standing)
         except Conflict as error:
@@ -137,6 +141,20 @@ class RemoteDirectory(TopicTable, StandingTable):
         self.learn_standings([standing])
         return standing
 
+    async def _check_registry(self, wanted: MemberJoin) -> None:
+        """Data from another registry is brought along where that one is lost for sure: no meta
+        server is away that may have it."""
+        began = wanted.claim.held.line if wanted.claim is not None else ""
+        held, known = self.standing(wanted.broker_group, wanted.kind), self._routes.cluster
+        same = began in ("", known.id) or (held is not None and held.line == began)
+        if not same and not await self._routes.is_only(known.id):
+            raise Unavailable(
+                f"broker group {wanted.broker_group!r} began in the registry of cluster {began}, "
+                f"and the meta servers that answer have the one of {known.id}; others of the url "
+                "are away or have another one. Start those that have the registry of "
+                f"{began}. If that one is lost, all of them must answer with the new one"
+            )
+
     async def refresh(self) -> None:
         """Ask for all topics and tell what became of those we knew."""
         news = await self.ask(Command.TOPIC_NEWS, TopicNewsFind(), TopicNews)
@@ -144,9 +162,14 @@ class RemoteDirectory(TopicTable, StandingTable):
         groups = await self.ask(Command.STANDINGS, StandingFind(), Standings)
         another, self._version = news.version < self._version, news.version
         fresh = {topic.id for topic in found}
-        for topic in list(self._topics.values()):
-            if topic.id not in fresh and topic.id <= max(fresh, default=0):
-                self._forget(topic)  # What was made while we asked has a higher id.
+        newest = max(fresh, default=0)  # What was made while we asked has a higher id.
+        lost = [each for each in self.topics() if each.id not in fresh and each.id <= newest]
+        gone = await self.gone_topics([topic.id for topic in lost]) if lost else frozenset()
+        for topic in lost:
+            if topic.id in gone:
+                self._forget(topic)
+            else:
+                self._unname(topic)
         for topic in found:
             self._learn(topic)
         self.learn_standings(groups.standings, another=another)
@@ -179,11 +202,14 @@ class RemoteDirectory(TopicTable, StandingTable):
                     )
                 away = True
                 await asyncio.sleep(AGAIN_S)
+            except Exception:  # Nobody else would ever hear of topics again.
+                log.exception("following the topics failed by a bug")
+                await asyncio.sleep(AGAIN_S)
 
     def _learn(self, topic: Topic) -> None:
         before = self._topics.get(topic.name)
         if before is not None and before.id != topic.id:
-            self._forget(before)
+            self._unname(before)  # One that was deleted is out of the table by now.
         self._topics[topic.name] = topic
         known = before is not None and before.id == topic.id
         if before != topic and (known or topic.name.startswith(ACCESS_PREFIX)):

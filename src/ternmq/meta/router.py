@@ -154,6 +154,7 @@ class MetaRouter:
             role="meta",
             node=self._identity.node,
             heartbeat_ms=self._identity.heartbeat_ms,
+            cluster=self._directory.cluster,
         )
 
     def lost(self, peer: Peer) -> None:
@@ -292,7 +293,7 @@ class MetaRouter:
 
     def _place(self, peer: Peer, frame: Frame) -> None:
         wanted = unpack(frame.payload, PlaceChange)
-        if wanted.action in ("stopped", "settled"):
+        if wanted.action in ("stopped", "settled", "known"):
             proven(peer)
         self._later(peer, frame, self._directory.place(wanted, self._routes.masters()))
 

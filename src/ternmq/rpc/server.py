@@ -146,6 +146,13 @@ class Listener:
         self._timer = self._loop.call_later(self._pool.limits.sweep, self._sweep)
 
     def _sweep(self) -> None:
+        """A bug in it must not be the last sweep."""
+        try:
+            self._sweep_now()
+        finally:
+            self._schedule()
+
+    def _sweep_now(self) -> None:
         pool, limits = self._pool, self._pool.limits
         before, pool.now = pool.now, self._clock.monotonic()
         if pool.now - before > 2 * limits.sweep + limits.idle_timeout / 3:
@@ -161,7 +168,6 @@ class Listener:
             if pool.now >= peer.leave_by:
                 peer.abort()
         pool.reset_log_limit()
-        self._schedule()
 
     def _make_room(self) -> None:
         """Close peers that hold memory for a frame that does not come, although it is read for."""

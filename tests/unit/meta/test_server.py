@@ -153,7 +153,7 @@ async def test_a_list_that_does_not_fit_says_how_to_ask(
 ) -> None:
     async with running(opener, tmp_path) as meta:
         await asyncio.gather(*(meta.create(f"t{number}") for number in range(20)))
-        monkeypatch.setattr(router_module, "FRAME_SIZE_MAX", 200)
+        monkeypatch.setattr(router_module, "FRAME_SIZE_MAX", 300)
         with pytest.raises(TooLarge, match="limit and after"):
             await meta.names(TopicFind())
         assert len(await meta.names(TopicFind(limit=5))) == 5

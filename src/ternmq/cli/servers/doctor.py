@@ -102,13 +102,16 @@ async def _examine(url: str) -> list[CheckResult]:
 
 async def _ask(url: str, addresses: list[str]) -> list[CheckResult]:
     """Everything that needs a meta server that answers."""
+    from ternmq.cli.servers.doctor_reach import judge_clusters
     from ternmq.client.client import connect
 
     findings: list[CheckResult] = []
     async with connect(url, app=app_at(url)) as mq:
+        clusters: dict[str, str] = {}
         for address in addresses:
-            asking = partial(_ask_meta, mq, address, alone=len(addresses) == 1)
+            asking = partial(_ask_meta, mq, address, clusters, alone=len(addresses) == 1)
             findings += await _or_fail(f"meta {address}", asking)
+        findings += judge_clusters(clusters)
         routes: list[Route] = []
 
         async def ask_routes() -> list[CheckResult]:
@@ -130,11 +133,14 @@ async def _ask(url: str, addresses: list[str]) -> list[CheckResult]:
     return findings
 
 
-async def _ask_meta(mq: "Client", address: str, *, alone: bool) -> list[CheckResult]:
+async def _ask_meta(
+    mq: "Client", address: str, clusters: dict[str, str], *, alone: bool
+) -> list[CheckResult]:
     """Each meta server on its own: one of them may not reach the registry, or have another."""
     before_ms = _now_ms()
     status = await asyncio.wait_for(mq.admin.meta_status(address), ANSWER_SECONDS_MAX)
     after_ms = _now_ms()
+    clusters[address] = status.cluster
     clock = judge_clock(status.now_ms, before_ms, after_ms)
     found = [judge_registry(status), clock, *judge_security(status), *judge_tls(status)]
     if alone:

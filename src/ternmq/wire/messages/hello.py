@@ -116,6 +116,8 @@ class Welcome(Record, frozen=True):
     epoch: Number = 0
     heartbeat_ms: Number = 3_000
     batch_size_max: Number = 0
+    cluster: str = ""
+    """Of a meta server: whose registry it has. Empty: a release that does not say it."""
 
 
 class ProvenWelcome(Welcome, frozen=True):
