@@ -15,6 +15,7 @@ class LoneGate:
     paused = False
     lacks = ""
     alone = True
+    copied = False
 
     def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
         pass

@@ -16,7 +16,7 @@ from ternmq.client.model.codec import Codec
 from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
 from ternmq.client.model.last_error import LastError
 from ternmq.client.model.message import Message, MessageBatch
-from ternmq.client.model.receipt import BatchReceipt, Receipt
+from ternmq.client.model.receipt import BatchReceipt, Receipt, SendStatus
 from ternmq.client.producing.producer import Stats
 from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.client.reading.find import Finding
@@ -123,6 +123,7 @@ __all__ = [
     "Replay",
     "ReplayProgress",
     "Rollback",
+    "SendStatus",
     "SendUnknown",
     "SequenceTooOld",
     "Start",

@@ -164,7 +164,7 @@ def test_a_hello_of_release_0_1_is_one_without_a_proof() -> None:
         (Notice(kind="stopping"), "92a87374 6f707069 6e67a0"),
         (
             Routes(version=3, servers=[Route(broker_group="a", address="h:1")]),
-            "95039195 a161a368 3a31a66d 61737465 72a87265 616c7469 6d65c290 c080",
+            "96039195 a161a368 3a31a66d 61737465 72a87265 616c7469 6d65c290 c08080",
         ),
         (TopicCreate(name="t"), "92a1749c c290ce00 40000000 00a67265 66757365 c2c20000 90c0"),
         (
@@ -190,6 +190,14 @@ def test_a_hello_of_release_0_1_is_one_without_a_proof() -> None:
 )
 def test_messages_are_arrays_in_field_order(record: Record, expected: str) -> None:
     assert pack(record).hex(" ", -4) == expected
+
+
+def test_routes_of_release_0_1_are_still_read() -> None:
+    told = "95039195 a161a368 3a31a66d 61737465 72a87265 616c7469 6d65c290 c080"
+
+    found = unpack(bytes.fromhex(told), Routes)
+
+    assert found == Routes(version=3, servers=[Route(broker_group="a", address="h:1")])
 
 
 def test_a_topic_of_the_first_release_is_still_read() -> None:

@@ -19,7 +19,7 @@ from tests.tidy.source import ROOT
 
 PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| (?:&nbsp;)*`(\w+)` \| `(\w+)` \| (yes|no) \|", re.MULTILINE)
-UNNAMED = {"ask_before_cancel", "config", "cluster", "parts", "sender", "traced"} | {
+UNNAMED = {"ask_before_cancel", "config", "cluster", "parts", "sender"} | {
     "stored",
     "finish",
 }  # Not for applications.

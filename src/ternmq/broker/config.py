@@ -89,6 +89,10 @@ class BrokerConfig(MemberConfig):
         int, size("old: so far behind the end of the log, or no longer in memory", 0, 1024 * GIB)
     ] = GIB
 
+    sql_filters: Annotated[
+        bool, about("consumers may filter by SQL92 expressions; tags work in any case")
+    ] = True
+
     groups_max: Annotated[
         int, about("consumer groups that a broker may have, of all topics", 1, 10_000_000)
     ] = 100_000

@@ -8,7 +8,7 @@ from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.groups.consumer_group import ConsumerSession, client_state
 from ternmq.broker.groups.filter import parse_filter
-from ternmq.core.errors import BadRequest
+from ternmq.core.errors import BadFilter, BadRequest
 from ternmq.rpc.peer import Peer
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import Empty
@@ -26,14 +26,26 @@ class ConsumerCommands:
     """Finds the consumer that a frame speaks for and hands it to the part that acts."""
 
     def __init__(
-        self, *, consumers: Consumers, pull_handler: PullHandler, ack_handler: AckHandler
+        self,
+        *,
+        consumers: Consumers,
+        pull_handler: PullHandler,
+        ack_handler: AckHandler,
+        sql_filters: bool,
     ) -> None:
+        """`sql_filters`: consumers may bring expressions (R10)."""
+        self._sql_filters = sql_filters
         self._consumers = consumers
         self._pull_handler = pull_handler
         self._ack_handler = ack_handler
 
     def join(self, peer: Peer, request: Join) -> Awaitable[Joined]:
         """A filter is parsed (and kept) here and not in the task: its time is its peer's."""
+        if request.filter.strip() and not self._sql_filters:
+            raise BadFilter(
+                "this broker takes no SQL92 filters (sql_filters is off): filter by tag, or ask "
+                "its operator"
+            )
         parse_filter(request.tag, request.filter)
         return self._consumers.join(peer, request)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.dead_letters import DeadLetterWriter
-from ternmq.broker.config import BrokerConfig
+from ternmq.broker.config import BrokerConfig, Flush
 from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.consume_limits import ConsumeLimits
 from ternmq.broker.delivery.consumers import Consumers, LeaseTimes
@@ -55,6 +55,8 @@ from ternmq.core.errors import TopicNotFound
 from ternmq.core.log import get_logger
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import Directory
+from ternmq.intake.answer_flags import AnswerFlags
+from ternmq.intake.pending_batches import PendingBatches
 from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.member.member_place import MemberPlace
 from ternmq.replication.member.server_kind import MemberCommands
@@ -256,10 +258,15 @@ class BrokerParts:
         )
 
     def _make_publisher(self) -> Publisher:
+        flags = AnswerFlags(
+            self._member.gate,
+            synced=self._config.flush is Flush.SYNC,
+            traced=self._config.delivery_records_keep > 0,
+        )
         return Publisher(
             topics=self.topics,
             committer=self.committer,
-            producers=self.store.producers,
+            pending=PendingBatches("the broker", self.store.producers, flags),
             limits=SendLimits(self._directory.topic, self._clock.monotonic, self._member.drainable),
             traffic=self.traffic,
             slots=self.slots,
@@ -360,6 +367,7 @@ class BrokerParts:
                 consumers=self.consumers,
                 pull_handler=self.pull_handler,
                 ack_handler=self.ack_handler,
+                sql_filters=self._config.sql_filters,
             ),
             read_handler=self.read_handler,
             slots=self.slots,

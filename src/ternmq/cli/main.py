@@ -14,7 +14,7 @@ import typer
 from ternmq import __version__
 from ternmq.cli.access import grant, quota, user
 from ternmq.cli.jobs import outbox, pipeline
-from ternmq.cli.messages import consume, dead, delay, export, find, half, ledger, send
+from ternmq.cli.messages import consume, dead, delay, export, find, half, ledger, send, unsent
 from ternmq.cli.processes import cluster, settings, up
 from ternmq.cli.servers import backup, bench, broker, doctor, meta, secure, status
 from ternmq.cli.terminal.arguments import arranged, wants_json
@@ -52,6 +52,7 @@ app.add_typer(dead.app, name="dead", cls=HintingGroup)
 app.add_typer(delay.app, name="delay", cls=HintingGroup)
 app.add_typer(outbox.app, name="outbox", cls=HintingGroup)
 app.add_typer(half.app, name="half", cls=HintingGroup)
+app.add_typer(unsent.app, name="unsent", cls=HintingGroup)
 app.command("send")(send.send)
 app.command("consume")(consume.consume)
 app.command("browse")(consume.browse)

@@ -27,7 +27,12 @@ from ternmq.client.consuming.subscription_plan import (
 from ternmq.client.model.arguments import check_value
 from ternmq.client.model.codec import Codec, CodecName
 from ternmq.client.model.durations import Duration, typed
-from ternmq.client.model.outgoing import SendOptions, listed_bodies
+from ternmq.client.model.outgoing import (
+    SendManyOptions,
+    SendOptions,
+    listed_bodies,
+    take_wait,
+)
 from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.model.times import shown
 from ternmq.client.producing.confirm import (
@@ -35,6 +40,7 @@ from ternmq.client.producing.confirm import (
     check_receipt,
     confirm,
     make_confirm_request,
+    refuse_confirm,
     take_confirm_request,
 )
 from ternmq.client.producing.producer import Producer, Stats
@@ -165,16 +171,21 @@ class Client:
         return await session.producer.send(topic, body, options)
 
     async def send_many(
-        self, topic: str, bodies: Sequence[Any], **options: Unpack[SendOptions]
+        self, topic: str, bodies: Sequence[Any], **options: Unpack[SendManyOptions]
     ) -> BatchReceipt:
         """Store many messages, split as needed, in order; the receipt is lazy.
 
         `bodies` are bodies, or `Outgoing` for messages that differ in more than the body; options
         apply to all. If some parts fail, the receipt lists them in `.failures`; if all do, the
         first error is raised. `confirm_group` and `timeout` as for `send`, for all of them.
+        `wait_for_store=False` waits for room in the send buffer only: one-way, as `send_nowait`.
         """
+        waits = take_wait(options) if options else True
         wanted = take_confirm_request(options) if options else None  # type: ignore[arg-type]
         bodies = listed_bodies(bodies)
+        if not waits:
+            refuse_confirm(wanted)
+            return await self._send_unwatched(topic, bodies, options)
         if wanted is None:
             return await self._send_bulk(topic, bodies, options)
         await check_group(self.cluster, topic, wanted.group)
@@ -189,6 +200,14 @@ class Client:
         if spooling is not None:
             return await spooling.send_many(topic, bodies, options)
         return await SendMany(producer, topic, options).send(bodies)
+
+    async def _send_unwatched(
+        self, topic: str, bodies: Sequence[Any], options: SendOptions
+    ) -> BatchReceipt:
+        producer, spooling = self.sender(), self._open().spooling
+        if spooling is not None:
+            return await spooling.accept_many(topic, bodies, options)
+        return await SendMany(producer, topic, options).accept_when_room(bodies)
 
     async def _send_confirmed(self, topic: str, body: Any, options: SendOptions) -> Receipt:
         wanted = take_confirm_request(options)  # type: ignore[arg-type]
@@ -228,6 +247,21 @@ class Client:
             self.sender().send_nowait(topic, body, options)
         else:
             session.producer.send_nowait(topic, body, options)
+
+    def send_many_nowait(
+        self, topic: str, bodies: Sequence[Any], **options: Unpack[SendOptions]
+    ) -> None:
+        """Accept a list and return at once: all of it, or `BufferFull` and nothing.
+
+        Failures of single messages are told as for `send_nowait`.
+        """
+        bodies = listed_bodies(bodies)
+        refuse_confirm(take_confirm_request(options) if options else None)  # type: ignore[arg-type]
+        producer, spooling = self.sender(), self._open().spooling
+        if spooling is not None:
+            spooling.send_many_nowait(topic, bodies, options)
+        else:
+            SendMany(producer, topic, options).accept(bodies)
 
     async def flush(self) -> None:
         """Wait until everything accepted so far is stored or given up."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
-from ternmq.batch.layout import ROWS_MAX, Encoding
+from ternmq.batch.layout import BODY_SIZE_MAX, ROWS_MAX, Encoding
 from ternmq.client.model.arguments import check_options
 from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.durations import Duration, seconds_of, typed
@@ -30,6 +30,7 @@ DURATIONS = {
     "delivery_timeout": (0.01, 24 * 3600.0),
     "request_timeout": (0.01, 600.0),
     "resend_after": (0.01, 3600.0),
+    "refresh_interval": (0.1, 30.0),
     "wait": (0.0, 24 * 3600.0),
 }
 """The limits of what may be given in seconds or as a timedelta."""
@@ -48,10 +49,14 @@ class ConnectOptions(TypedDict, total=False):
     codec: Codec | CodecName | None
     buffer_messages_max: int
     buffer_size_max: int
+    body_size_max: int
     on_full: OnFull
     on_error: OnError | None
     choose: Choosing
     allow_duplicates: bool
+    avoid_failing: bool
+    tries_max: int | None
+    tries_max_nowait: int | None
     delivery_timeout: Duration
     request_timeout: Duration
     resend_times: int
@@ -62,6 +67,8 @@ class ConnectOptions(TypedDict, total=False):
     inflight_max: int
     spool: str | Path | None
     spool_size_max: int
+    unsent: str | Path | None
+    refresh_interval: Duration
     wait: Duration
     lazy: bool
     password: str | Secret | None
@@ -83,6 +90,8 @@ class ClientConfig:
     """Messages accepted and not yet answered."""
     buffer_size_max: int = 64 * MIB
     """Bytes accepted and not yet answered."""
+    body_size_max: int = BODY_SIZE_MAX
+    """Bytes of one body, before compression; over it the caller is told `TooLarge` at once."""
     on_full: OnFull = "wait"
     """Over one of these bounds: let the caller wait, or raise `BufferFull`."""
     on_error: OnError | None = None
@@ -91,6 +100,12 @@ class ClientConfig:
     """Which broker group gets the next batch; what has an order key goes where its slot lies."""
     allow_duplicates: bool = False
     """No answer: also send to another group, though the first may have stored it."""
+    avoid_failing: bool = True
+    """A server that failed gets nothing for a growing time, while there are others."""
+    tries_max: int | None = None
+    """How often a message is tried at most, on whatever servers; None: until its time is over."""
+    tries_max_nowait: int | None = None
+    """The same for one-way messages."""
     delivery_timeout: float = 60.0
     """Seconds from `send` until it gives up."""
     request_timeout: float = 5.0
@@ -109,6 +124,11 @@ class ClientConfig:
     """A directory in which messages are kept from `send` until a broker has them."""
     spool_size_max: int = 1024 * MIB
     """Bytes in the spool that no broker has taken yet."""
+    unsent: str | Path | None = None
+    """A file for one-way messages that no broker stored, for people: `tern unsent`."""
+    refresh_interval: float = 10.0
+    """Seconds after which the routes are fetched whole, though no meta server said that they
+    changed."""
     wait: float = 0.0
     """Seconds that connecting waits for a meta server while none answers."""
     lazy: bool = False
@@ -133,7 +153,7 @@ class ClientConfig:
         _one_of("on_full", self.on_full, ("wait", "raise"))
         _one_of("compression", self.compression, tuple(_ENCODINGS))
         _one_of("choose", self.choose, get_args(Choosing))
-        for name in ("allow_duplicates", "lazy"):
+        for name in ("allow_duplicates", "avoid_failing", "lazy"):
             if not isinstance(getattr(self, name), bool):
                 raise BadConfig(f"{name} is {shown(getattr(self, name))}; it is True or False")
         if self.on_error is not None and not callable(self.on_error):
@@ -142,14 +162,23 @@ class ClientConfig:
             )
         _within("buffer_messages_max", self.buffer_messages_max, 1, 100_000_000)
         _within("buffer_size_max", self.buffer_size_max, 64 * KIB, 64 * 1024 * MIB)
+        _within("body_size_max", self.body_size_max, 1, BODY_SIZE_MAX)
         for name, (low, high) in DURATIONS.items():  # A timedelta becomes seconds.
             seconds = seconds_of(name, getattr(self, name), low, high, BadConfig)
             object.__setattr__(self, name, seconds)
+        for name in ("tries_max", "tries_max_nowait"):
+            if getattr(self, name) is not None:
+                _within(name, getattr(self, name), 1, 1000)
         _within("resend_times", self.resend_times, 0, 1000)
         _within("batch_rows_max", self.batch_rows_max, 1, ROWS_MAX)
         _within("batch_size_max", self.batch_size_max, 1, 3 * MIB)
         _within("inflight_max", self.inflight_max, 1, 256)
         _within("spool_size_max", self.spool_size_max, 64 * KIB, 1024 * 1024 * MIB)
+        if self.unsent is not None:
+            if not isinstance(self.unsent, str | Path) or not Path(self.unsent).parent.is_dir():
+                raise BadConfig(f"unsent is {self.unsent!r}; it is the path of a file to be")
+            if self.spool is not None:
+                raise BadConfig("unsent= does not go with spool=: a spool keeps what is not stored")
         if self.spool is not None and not (isinstance(self.spool, str | Path) and str(self.spool)):
             raise BadConfig(f"spool is {self.spool!r}; it is the path of a directory")
         for name in ("tls_ca", "tls_certificate", "tls_key"):

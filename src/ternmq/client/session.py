@@ -7,12 +7,13 @@ event loop.
 """
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ternmq.client.config import ClientConfig
 from ternmq.client.consuming.consumer import Consumer
 from ternmq.client.consuming.subscription_plan import SubscriptionPlan
-from ternmq.client.producing.producer import Producer
+from ternmq.client.producing.producer import KeepUnsent, Producer
 from ternmq.client.producing.send_once import OnceSender
 from ternmq.client.transactions.checker import Checker, CheckFunction
 from ternmq.client.transactions.half_sender import HalfSender
@@ -37,7 +38,13 @@ class ClientSession:
         self, url: str, config: ClientConfig, clock: Clock, login: UserLogin | None = None
     ) -> None:
         self.life = life.number
-        self.cluster = Cluster(url, app=config.app, timeout=config.request_timeout, login=login)
+        self.cluster = Cluster(
+            url,
+            app=config.app,
+            timeout=config.request_timeout,
+            login=login,
+            refresh_s=config.refresh_interval,
+        )
         self.producer: Producer | None = None
         self.spooling: SpoolingProducer | None = None
         """The producer, if there is a spool."""
@@ -91,13 +98,22 @@ class ClientSession:
         """The producer; made in the event loop's thread."""
         if self.producer is None:
             if self._config.spool is None:
-                self.producer = Producer(self.cluster, self._config, self._clock)
+                self.producer = Producer(
+                    self.cluster, self._config, self._clock, self._make_keeper()
+                )
             else:  # Brings the storage along.
                 from ternmq.client.spool.spooling_producer import SpoolingProducer
 
                 self.spooling = SpoolingProducer(self.cluster, self._config, self._clock)
                 self.producer = self.spooling
         return self.producer
+
+    def _make_keeper(self) -> KeepUnsent | None:
+        if self._config.unsent is None:
+            return None
+        from ternmq.client.spool.unsent_file import keeper
+
+        return keeper(Path(self._config.unsent), self._clock)
 
     def once_sender(self) -> OnceSender:
         if self._once is None:

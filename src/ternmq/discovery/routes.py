@@ -31,9 +31,16 @@ class RouteCache:
     """The routes as one client knows them. Used from one event loop."""
 
     def __init__(
-        self, addresses: Sequence[str], greeting: Greeting, *, timeout: float = 5.0
+        self,
+        addresses: Sequence[str],
+        greeting: Greeting,
+        *,
+        timeout: float = 5.0,
+        refresh_s: float = WATCH_MS / 1000,
     ) -> None:
+        """`refresh_s`: so often the routes come whole though nobody said that they changed."""
         assert addresses
+        self._watch_ms = round(refresh_s * 1000)
         self._addresses = list(addresses)
         self._greeting = greeting
         self._timeout = timeout
@@ -111,7 +118,7 @@ class RouteCache:
             try:
                 connection = await self.connection()
                 known = self.routes.version if self.routes is not None else 0
-                self._learn(await self._ask(connection, known=known, wait_ms=WATCH_MS))
+                self._learn(await self._ask(connection, known=known, wait_ms=self._watch_ms))
                 await asyncio.sleep(PAUSE_S)
             except TernError:
                 if self._closed:

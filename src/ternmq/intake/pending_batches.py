@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from ternmq.batch.check import Incoming
 from ternmq.batch.layout import Stamp
 from ternmq.core.errors import SequenceTooOld, TernError
+from ternmq.intake.answer_flags import AnswerFlags
 from ternmq.rpc.address import Endpoints
 from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.peer import Peer
@@ -41,13 +42,13 @@ class PendingBatch:
         self.size = len(append.batch)
         self.waiting = [] if peer is None else [(peer, correlation)]
 
-    def answer(self, at_ms: int) -> None:
+    def answer(self, at_ms: int, flags: int = 0) -> None:
         """It is stored, and this is the time that its receipt counts from."""
-        append, flags = self.append, 0
+        append = self.append
         place = (append.topic_id, append.base_sequence, at_ms, append.count)
         for peer, correlation in self.waiting:
             peer.answer(_PUBLISH, correlation, PUBLISHED.pack(*place, flags))
-            flags = PUBLISHED_DUPLICATE
+            flags |= PUBLISHED_DUPLICATE
 
     def fail(self, error: TernError) -> None:
         for peer, correlation in self.waiting:
@@ -60,10 +61,11 @@ Pending = TypeVar("Pending", bound=PendingBatch)
 class PendingBatches(Generic[Pending]):
     """What is on its way on one server."""
 
-    def __init__(self, owner: str, producers: ProducerTable) -> None:
+    def __init__(self, owner: str, producers: ProducerTable, flags: AnswerFlags) -> None:
         """`owner` is what errors call this server."""
         self._owner = owner
-        self._producers = producers
+        self.producers = producers
+        self.flags = flags
         self._pending: dict[BatchKey, Pending] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -78,8 +80,8 @@ class PendingBatches(Generic[Pending]):
     def stored(self, incoming: Incoming) -> StoredBatch | None:
         """The receipt of this very batch; raises if nobody can tell whether it is stored."""
         producer, first = incoming.producer, incoming.first_sequence
-        stored = self._producers.find(producer, first, incoming.row_count)
-        if stored is None and self._producers.too_old(producer, first):
+        stored = self.producers.find(producer, first, incoming.row_count)
+        if stored is None and self.producers.too_old(producer, first):
             raise SequenceTooOld(
                 f"this repeat is older than what {self._owner} remembers of its producer; "
                 "it was not stored again: look for the message before you send it anew"
@@ -109,9 +111,12 @@ class PendingBatches(Generic[Pending]):
             await asyncio.wait(self._tasks)
 
 
-def answer_repeat(peer: Peer, correlation: int, stored: StoredBatch, rows: int) -> None:
+def answer_repeat(
+    peer: Peer, correlation: int, stored: StoredBatch, rows: int, flags: int = 0
+) -> None:
     """Answer a repeat of a stored batch as the first one was."""
-    peer.answer(_PUBLISH, correlation, PUBLISHED.pack(*stored, rows, PUBLISHED_DUPLICATE))
+    flags |= PUBLISHED_DUPLICATE
+    peer.answer(_PUBLISH, correlation, PUBLISHED.pack(*stored, rows, flags))
 
 
 def append_of(

@@ -10,6 +10,7 @@ from ternmq.rpc.config import ListenerConfig
 HEARTBEAT_MS = 500
 DEAD_AFTER_MS = 3_000
 TOPICS_MAX = 100_000
+REFRESH_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,13 @@ class MetaConfig:
     server_dead_after_ms: Annotated[
         int, about("meta: a server that was silent for so long is dead", 300, 600_000)
     ] = DEAD_AFTER_MS
+
+    registry_refresh_ms: Annotated[
+        int, about("meta: a registry that tells its news is looked at all the same", 100, 3_600_000)
+    ] = REFRESH_MS
+    registry_clients: Annotated[
+        bool, about("meta: clients are ephemeral nodes in ZooKeeper, for people who look there")
+    ] = False
 
     def __post_init__(self) -> None:
         check(self)

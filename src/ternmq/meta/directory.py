@@ -37,7 +37,7 @@ from ternmq.discovery.hidden_topics import ACCESS_PREFIX, refused_topic
 from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
 from ternmq.meta.batching import Batching
-from ternmq.meta.config import DEAD_AFTER_MS, TOPICS_MAX
+from ternmq.meta.config import DEAD_AFTER_MS, REFRESH_MS, TOPICS_MAX
 from ternmq.meta.numbering import Draw, leap
 from ternmq.meta.place import place
 from ternmq.meta.registries.registry import Change, GroupRow, NewGroup, News, NewTopic, Registry
@@ -71,6 +71,7 @@ class MetaDirectory(TopicTable, StandingTable):
         dead_after_ms: int = DEAD_AFTER_MS,
         topics_max: int = TOPICS_MAX,
         draw: Draw = secrets.randbelow,
+        refresh_ms: int = REFRESH_MS,
     ) -> None:
         super().__init__()
         self._draw = draw
@@ -79,7 +80,7 @@ class MetaDirectory(TopicTable, StandingTable):
         self._registry = registry
         self._clock = clock
         self._worker = worker
-        self.news = RegistryNews(registry, worker, self._learn, clock)
+        self.news = RegistryNews(registry, worker, self._learn, clock, refresh_ms)
         self.liveness = Liveness(clock, dead_after_ms=dead_after_ms)
         self._leadership = Leadership(registry, self.liveness)
         self._servers: list[Route] = []
@@ -120,6 +121,10 @@ class MetaDirectory(TopicTable, StandingTable):
             self._registry.leap(lambda last: leap(last, self._draw))
             self._leapt = True
         return self._registry
+
+    async def show_clients(self, clients: Mapping[str, bytes]) -> None:
+        """In the registry, for people, if it shows such things; raises `Unavailable`."""
+        await self._worker.run(lambda: self._registry.show_clients(clients))
 
     # Topics.
 
@@ -166,9 +171,7 @@ class MetaDirectory(TopicTable, StandingTable):
     def _add_topics(self, topics: Sequence[Topic]) -> None:
         for topic in topics:
             self._topics[topic.name] = topic
-            settings = topic.settings
-            access = topic.name.startswith(ACCESS_PREFIX)
-            if settings.placement or settings.broker_groups or settings.on_groups or access:
+            if _in_routes(topic.settings) or topic.name.startswith(ACCESS_PREFIX):
                 self._tell_changed(topic)
 
     def _drop_topics(self, topics: list[Topic]) -> None:
@@ -329,6 +332,7 @@ async def serving_directory(
     clock: Clock,
     dead_after_ms: int = DEAD_AFTER_MS,
     topics_max: int = TOPICS_MAX,
+    refresh_ms: int = REFRESH_MS,
 ) -> AsyncIterator[MetaDirectory]:
     """Open the registry and keep the directory while the block runs."""
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry")
@@ -342,6 +346,7 @@ async def serving_directory(
             worker=worker,
             dead_after_ms=dead_after_ms,
             topics_max=topics_max,
+            refresh_ms=refresh_ms,
         )
         try:
             await directory.load()
@@ -372,3 +377,9 @@ def _check_own_or_name(kind: str, name: str) -> None:
         check_name(kind, name)
     elif _OWN_NAME.fullmatch(name) is None:
         raise BadName(f"{name!r} cannot be the name of a {kind} of our own")
+
+
+def _in_routes(settings: TopicSettings) -> bool:
+    """Clients learn of it with the routes."""
+    placed = settings.placement or settings.broker_groups or settings.on_groups
+    return bool(placed) or settings.body_size_max != TopicSettings().body_size_max

@@ -24,6 +24,12 @@ def topic_change(wanted: TopicSet) -> Callable[[TopicSettings], TopicSettings]:
         for name, value in msgspec.structs.asdict(wanted).items()
         if name != "name" and value is not None
     }
+    check_settings(wanted)
+    return lambda settings: msgspec.structs.replace(settings, **changes)
+
+
+def check_settings(wanted: TopicSet | TopicSettings) -> None:
+    """Refuse what no topic can have; of a change only what is changed."""
     for app in wanted.apps or ():
         check_name("application", app)
     if wanted.body_size_max is not None and not 1 <= wanted.body_size_max <= BODY_SIZE_MAX:
@@ -35,7 +41,6 @@ def topic_change(wanted: TopicSet) -> Callable[[TopicSettings], TopicSettings]:
     if wanted.broker_groups is not None and not 0 <= wanted.broker_groups <= GROUPS_MAX:
         raise BadRequest(f"broker_groups is {wanted.broker_groups}; it can be 0 (all) to 1000")
     _check_rates(wanted.rate, wanted.bytes_rate)
-    return lambda settings: msgspec.structs.replace(settings, **changes)
 
 
 def home_of(settings: TopicSettings) -> Home | None:
@@ -43,6 +48,12 @@ def home_of(settings: TopicSettings) -> Home | None:
     if not settings.broker_groups and not settings.on_groups:
         return None
     return Home(count=settings.broker_groups, broker_groups=settings.on_groups)
+
+
+def body_limit_of(settings: TopicSettings) -> int | None:
+    """What a body may have, if that is less than any may have; before compression."""
+    any_topic = TopicSettings().body_size_max
+    return settings.body_size_max if settings.body_size_max < any_topic else None
 
 
 def limit_changes(wanted: LimitSet) -> dict[str, TopicSet]:

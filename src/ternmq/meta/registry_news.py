@@ -1,7 +1,7 @@
 """Follows the changes of a registry, and wakes the requests that wait for more of them.
 
 Other meta servers may change the same registry. `run` looks what they did: when the registry wakes
-it, when this meta server changed something itself, or every `NEWS_S`. What was found goes to
+it, when this meta server changed something itself, or now and then. What was found goes to
 `learn` on the loop. Servers that ask for news wait here until memory has followed.
 
 Who asks a registry meets its outages first: when it answered last, and why it does not, is known
@@ -22,9 +22,6 @@ from ternmq.wire.messages.servers import Route
 
 NEWS_S = 0.3
 """A registry that cannot tell when it has changed is asked this often."""
-NEWS_SLOW_S = 5.0
-"""And one that can, in case it forgot."""
-
 CHECK_S = 2.0
 """So long a registry may take to answer when somebody asks whether it does."""
 CHANGE_S = 4.0
@@ -41,9 +38,17 @@ class RegistryNews:
     """Follows the versions of one registry."""
 
     def __init__(
-        self, registry: Registry, worker: RegistryWorker, learn: Learn, clock: Clock
+        self,
+        registry: Registry,
+        worker: RegistryWorker,
+        learn: Learn,
+        clock: Clock,
+        refresh_ms: int,
     ) -> None:
+        """`refresh_ms`: a registry that says when it has changed is asked so often all the same, in
+        case it forgot."""
         self._registry = registry
+        self._refresh_s = refresh_ms / 1000
         self._clock = clock
         self.answered_at_ms = 0
         """When the registry answered last."""
@@ -76,7 +81,7 @@ class RegistryNews:
         away = False
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(NEWS_SLOW_S if watched else NEWS_S):
+                async with asyncio.timeout(self._refresh_s if watched else NEWS_S):
                     await self._woken.wait()
             self._woken.clear()
             try:

@@ -24,8 +24,17 @@ from ternmq.discovery.access_news import follow_access
 from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.meta.access_commands import AccessCommands
 from ternmq.meta.config import HEARTBEAT_MS
+from ternmq.meta.connected_clients import ConnectedClients
 from ternmq.meta.directory import MetaDirectory
-from ternmq.meta.policies import app_limit, home_of, limit_changes, limited_apps, topic_change
+from ternmq.meta.policies import (
+    app_limit,
+    body_limit_of,
+    check_settings,
+    home_of,
+    limit_changes,
+    limited_apps,
+    topic_change,
+)
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.server_commands import (
@@ -121,9 +130,11 @@ class MetaRouter:
         identity: MetaIdentity,
         clock: Clock,
         guard: Guard | None = None,
+        clients: ConnectedClients | None = None,
     ) -> None:
         """With a guard nobody reaches this but by `door`."""
         self.door: Handler = self if guard is None else GuardedHandler(self, guard)
+        self._clients = clients
         self._directory = directory
         self._routes = routes
         self._identity = identity
@@ -142,11 +153,13 @@ class MetaRouter:
         for topic in directory.topics():
             self._placed(topic)
         directory.on_topic_changed(self._placed)
-        directory.on_topic_deleted(lambda topic: routes.set_home(topic.name, None))
+        directory.on_topic_deleted(self._gone)
 
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
         if peer.node is None:
             check_name("application", hello.app)
+            if self._clients is not None:
+                self._clients.came(id(peer), hello)
         self._connections += 1
         return Welcome(
             protocol=PROTOCOL_VERSION,
@@ -159,6 +172,8 @@ class MetaRouter:
 
     def lost(self, peer: Peer) -> None:
         self._connections -= 1
+        if self._clients is not None:
+            self._clients.left(id(peer))
 
     def _commands(self, names: ServerCommands, standings: StandingCommands) -> dict[int, Handle]:
         later, servers_only, granted = self._answers, self._answers_servers, self._answers_guarded
@@ -261,6 +276,7 @@ class MetaRouter:
         wanted = unpack(frame.payload, TopicCreate)
         if not is_server(peer):
             check_name("topic", wanted.name)
+            check_settings(wanted.settings)
         making = self._directory.create_topic(wanted.name, wanted.settings)
         self._later(peer, frame, self._in_time(making))
 
@@ -313,6 +329,11 @@ class MetaRouter:
             self._routes.place(topic.settings.placement)
         else:
             self._routes.set_home(topic.name, home_of(topic.settings))
+            self._routes.limit_bodies(topic.name, body_limit_of(topic.settings))
+
+    def _gone(self, topic: Topic) -> None:
+        self._routes.set_home(topic.name, None)
+        self._routes.limit_bodies(topic.name, None)
 
     async def _set_topic(self, wanted: TopicSet) -> Record:
         if wanted.name.startswith("%"):

@@ -12,6 +12,7 @@ from ternmq.core.errors import BadConfig
 from ternmq.core.lifecycle import background
 from ternmq.core.process import VERSION
 from ternmq.discovery.guarding import guarding
+from ternmq.meta.connected_clients import ConnectedClients
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.prometheus import registry_figures
 from ternmq.meta.registries import url
@@ -65,6 +66,7 @@ async def serving_meta_role(
             clock=clock,
             dead_after_ms=config.meta.server_dead_after_ms,
             topics_max=config.meta.topics_max,
+            refresh_ms=config.meta.registry_refresh_ms,
         ) as directory,
         _seen_standings(directory, config, real=open_registry is None),
         guarding(
@@ -88,16 +90,23 @@ async def serving_meta_role(
             insecure=config.exposed,
             tls=tls,
         )
-        handler = MetaRouter(directory, routes, identity=identity, clock=clock, guard=guard)
-        async with serving_meta(
-            config.host,
-            config.meta_port,
-            handler,
-            limits=config.meta.listener.limits,
-            clock=clock,
-            secret=secret,
-            tls=tls,
-        ) as listener:
+        clients = ConnectedClients(directory.show_clients)
+        shown = clients if config.meta.registry_clients else None
+        handler = MetaRouter(
+            directory, routes, identity=identity, clock=clock, guard=guard, clients=shown
+        )
+        async with (
+            background(**{"clients": clients.run} if shown else {}),
+            serving_meta(
+                config.host,
+                config.meta_port,
+                handler,
+                limits=config.meta.listener.limits,
+                clock=clock,
+                secret=secret,
+                tls=tls,
+            ) as listener,
+        ):
             yield Meta(directory=directory, routes=routes, handler=handler, listener=listener)
 
 

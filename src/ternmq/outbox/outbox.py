@@ -25,9 +25,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, Unpack, overload, runtime_checkable
 
-from sqlalchemy import Engine, Table, event, insert
+from sqlalchemy import Connection, Engine, Table, event, insert
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
 from ternmq.client.admin.delays import CancelResult
@@ -54,6 +54,8 @@ FRESH_MAX = 20_000  # Rows that wait to be sent at once; more are left to the sw
 STOP_S = 10.0
 CODEC_HINT = "give Outbox(…, codec='json') or a client with a codec"
 _PENDING = "ternmq.outbox"
+
+Transactional = Session | AsyncSession | Connection | AsyncConnection
 
 log = get_logger()
 
@@ -172,17 +174,32 @@ class Outbox:
         self, session: AsyncSession, topic: str, body: Any, **options: Unpack[SendOptions]
     ) -> Awaitable[str]: ...
 
+    @overload
     def send(
-        self, session: Session | AsyncSession, topic: str, body: Any, **options: Any
-    ) -> str | Awaitable[str]:
+        self, session: Connection, topic: str, body: Any, **options: Unpack[SendOptions]
+    ) -> str: ...
+
+    @overload
+    def send(
+        self, session: AsyncConnection, topic: str, body: Any, **options: Unpack[SendOptions]
+    ) -> Awaitable[str]: ...
+
+    def send(self, session: Transactional, topic: str, body: Any, **options: Any) -> Any:
         """Insert one message in the session's transaction; returns its id.
 
-        Options are those of `mq.send`. Await it with an `AsyncSession`.
+        Options are those of `mq.send`. Await it with an `AsyncSession`. A `Connection` of
+        SQLAlchemy's Core (or an `AsyncConnection`) will do; nobody is woken by its commit, the
+        relay finds the message when it looks next.
         """
-        _check_session("send", session)
+        if not isinstance(session, Connection | AsyncConnection):
+            _check_session("send", session)
         values = self.values(topic, body, options)
         if isinstance(session, AsyncSession):
             return session.run_sync(self._insert, values)
+        if isinstance(session, AsyncConnection):
+            return session.run_sync(self._insert_only, values)
+        if isinstance(session, Connection):
+            return self._insert_only(session, values)
         return self._insert(session, values)
 
     def values(self, topic: str, body: Any, options: Any) -> dict[str, Any]:
@@ -213,18 +230,32 @@ class Outbox:
             "claimed_by": self.relay.owner if mine else None,
         }
 
-    def _insert(self, session: Session, values: dict[str, Any]) -> str:
-        statement = insert(self.table)
-        bind = session.get_bind(clause=statement)
-        number = self._number(bind.engine)
+    def _insert_only(self, connection: Connection, values: dict[str, Any]) -> str:
+        """Without a session nobody hears of the commit: the row is anybody's at once."""
+        self._number(connection.engine)
+        if values["claimed_by"] is not None:
+            values |= {
+                "claimed_by": None,
+                "broker_group": None,
+                "ready_ms": values["created_ms"],
+            }
+        self._execute(connection, values)
+        return str(values["message_id"])
+
+    def _execute(self, session: Session | Connection, values: dict[str, Any]) -> Any:
         try:
-            result = session.execute(statement, values)
+            return session.execute(insert(self.table), values)
         except DBAPIError as error:
             if not lacks_table(error):
                 raise
             raise self._no_table() from error
+
+    def _insert(self, session: Session, values: dict[str, Any]) -> str:
+        bind = session.get_bind(clause=insert(self.table))
+        number = self._number(bind.engine)
+        result = self._execute(session, values)
         if values["claimed_by"] is not None:
-            row = result.inserted_primary_key[0]  # type: ignore[attr-defined]
+            row = result.inserted_primary_key[0]
             session.info.setdefault(_PENDING, []).append((self, number, row))
         return str(values["message_id"])
 

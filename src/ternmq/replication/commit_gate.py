@@ -25,6 +25,10 @@ class CommitGate(Protocol):
     def alone(self) -> bool:
         """Nobody else has to have what is written here."""
 
+    @property
+    def copied(self) -> bool:
+        """What counts is with others too."""
+
     def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
         """These bytes are on their way to our own disk, or there."""
 

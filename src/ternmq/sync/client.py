@@ -50,7 +50,7 @@ class Inbox:
     def put(self, topic: str, body: Any, options: SendOptions) -> None:
         """Check and accept one message; `BufferFull` when there is no room."""
         check_name("topic", topic)
-        row, size = self._producer.prepare(body, options)
+        row, size = self._producer.prepare(topic, body, options)
         buffer = self._producer.buffer
         with self._lock:
             alone = not self._rows and not buffer.messages

@@ -13,7 +13,7 @@ from ternmq.client.client import Client as AsyncClient
 from ternmq.client.consuming.subscription_plan import ConsumerOptions
 from ternmq.client.model.codec import Codec, CodecName
 from ternmq.client.model.durations import Duration
-from ternmq.client.model.outgoing import SendOptions
+from ternmq.client.model.outgoing import SendManyOptions, SendOptions
 from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.producing.producer import Stats
 from ternmq.client.producing.send_once import OnceReceipt
@@ -58,13 +58,14 @@ class ClientCalls:
         return run(self._mq.send(topic, body, **options))
 
     def send_many(
-        self, topic: str, bodies: Sequence[Any], **options: Unpack[SendOptions]
+        self, topic: str, bodies: Sequence[Any], **options: Unpack[SendManyOptions]
     ) -> BatchReceipt:
         """Store many messages, split as needed, in order; the receipt is lazy.
 
         `bodies` are bodies, or `Outgoing` for messages that differ in more than the body; options
         apply to all. If some parts fail, the receipt lists them in `.failures`; if all do, the
         first error is raised. `confirm_group` and `timeout` as for `send`, for all of them.
+        `wait_for_store=False` waits for room in the send buffer only: one-way, as `send_nowait`.
         """
         return run(self._mq.send_many(topic, bodies, **options))
 
@@ -84,6 +85,15 @@ class ClientCalls:
         the same group whenever the same rows may be sent again.
         """
         return run(self._mq.send_once(topic, rows, broker_group))
+
+    def send_many_nowait(
+        self, topic: str, bodies: Sequence[Any], **options: Unpack[SendOptions]
+    ) -> None:
+        """Accept a list and return at once: all of it, or `BufferFull` and nothing.
+
+        Failures of single messages are told as for `send_nowait`.
+        """
+        loop_thread().call(lambda: self._mq.send_many_nowait(topic, bodies, **options))
 
     def stats(self) -> Stats:
         """Counts since the client was made."""

@@ -37,7 +37,8 @@ async def test_a_message_is_found_by_its_id_and_by_its_key(shared_node: Node, to
         hour = timedelta(hours=1)
         assert await mq.find(topic, key=f"{topic}-7", start=now - hour, end=now + hour)
         assert not await mq.find(topic, key=f"{topic}-7", end=now - hour)
-        assert not await mq.find("other", key=f"{topic}-7")
+        with pytest.raises(ternmq.TopicNotFound, match="no topic 'nowhere'"):
+            await mq.find("nowhere", key=f"{topic}-7")
 
 
 def test_the_command_shows_the_message_and_its_place(shared_node: Node, topic: str) -> None:

@@ -37,6 +37,41 @@ async def test_everything_sent_is_read_back(node: Node) -> None:
     assert messages[-1].body == b"last"
 
 
+@pytest.mark.parametrize(
+    ("flush", "keep", "expected"),
+    [("sync", "1GiB", ("synced", True)), ("async", "0", ("written", False))],
+)
+async def test_a_receipt_says_how_safe_its_message_is_and_whether_it_is_traced(
+    node_factory: NodeFactory, flush: str, keep: str, expected: tuple[str, bool]
+) -> None:
+    """R3: status and trace flag, of a first send and of messages for later."""
+    settings = {"TERN_FLUSH": flush, "TERN_DELIVERY_RECORDS_KEEP": keep}
+    node = await asyncio.to_thread(node_factory, environment=settings)
+    async with ternmq.connect(node.url, app="shop") as mq:
+        receipt = await mq.send("orders", b"now")
+        [listed] = await mq.send_many("orders", [b"now"])
+        later = await mq.send("orders", b"later", delay=3600)
+
+    assert (receipt.status, receipt.traced) == expected
+    assert (listed.status, listed.traced) == expected
+    assert (later.status, later.traced) == ("synced", False), "a delay server always syncs"
+
+
+async def test_a_one_way_message_over_its_topics_size_is_told_at_once(node: Node) -> None:
+    """D2: producers know what a topic takes, also after it was changed."""
+    async with ternmq.connect(node.url, app="shop") as mq, ternmq.connect(node.url) as other:
+        settings = ternmq.TopicSettings(body_size_max=65_536)
+        await other.admin.create_topic("small", settings)
+        await until(lambda: "small" in mq.cluster.body_sizes())
+        with pytest.raises(ternmq.TooLarge, match="'small' takes at most 65536"):
+            mq.send_nowait("small", bytes(65_537))
+        await other.admin.set_topic("small", body_size_max=100_000)
+        await until(lambda: mq.cluster.body_sizes()["small"] == 100_000)
+        mq.send_nowait("small", bytes(65_537))
+        await other.admin.delete_topic("small")
+        await until(lambda: "small" not in mq.cluster.body_sizes())
+
+
 async def test_sends_go_on_over_a_kill_and_nothing_acknowledged_is_lost(node: Node) -> None:
     """Every message is stored exactly once: repeats after the restart are recognised."""
     async with ternmq.connect(node.url, app="shop") as mq:

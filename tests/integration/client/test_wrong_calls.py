@@ -24,6 +24,7 @@ from tests.integration.client.wrong_calls import GOOD, WrongCall, wrong_calls, w
 from tests.integration.processes import Node
 
 NOT_CALLED = {
+    "Client.ask_before_cancel": "for the outbox",
     "Client.config": "a property",
     "Client.sender": "for parts of ours",
     "Consumer.arrived": "for parts of ours",
@@ -246,6 +247,8 @@ BY_HAND: list[tuple[Callable[[Any], Any], str]] = [
     (lambda mq: mq.cancel("U" * 26), "is not in its alphabet"),
     (lambda mq: mq.admin.set_group("orders", "g", attempts=3), "it is 'attempts_max' in Python"),
     (lambda mq: mq.admin.set_topic("orders", keep="1h"), "it is 'keep_ms' in Python"),
+    (lambda mq: mq.admin.set_topic("orders", keep_ms="4000d"), "keeps messages for 259200000 ms"),
+    (lambda mq: mq.admin.set_topic("orders", keep_ms=-1), "keep_ms is -1"),
     (lambda mq: mq.admin.set_topic("orders", rate="fast"), "or 'fast' is not a rate; write"),
     (
         lambda mq: mq.admin.seek("orders", ternmq.Start(at="time", value=cast("Any", "now"))),

@@ -188,6 +188,18 @@ async def test_a_bad_filter_is_refused_when_subscribing(mq: Any) -> None:
             pass
 
 
+async def test_a_broker_may_take_no_expressions() -> None:
+    """R10: a switch; tags work all the same."""
+    async with node(sql_filters=False) as url, ternmq.connect(url, app="test") as mq:
+        await mq.send("orders", b"x", tag="a")
+        with pytest.raises(BadFilter, match="sql_filters is off"):
+            async with mq.consumer("orders", group="g", filter="amount > 1"):
+                pass
+        async with mq.consumer("orders", group="g", tag="a", filter=" ") as consumer:
+            [message] = await take(consumer, 1)
+            assert message.body == b"x"
+
+
 async def test_two_filters_in_one_group_are_a_conflict_that_names_both(mq: Any) -> None:
     await mq.send("orders", b"x")
     async with mq.consumer("orders", group="g", tag="a"):

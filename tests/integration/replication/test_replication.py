@@ -46,7 +46,8 @@ async def test_without_its_replica_a_master_takes_no_messages_until_it_is_back(
 ) -> None:
     pair = await asyncio.to_thread(make_pair, node_factory, tmp_path)
     async with ternmq.connect(pair.url, app="test") as mq:
-        await mq.send("orders", b"both")
+        receipt = await mq.send("orders", b"both")
+        assert receipt.status is ternmq.SendStatus.REPLICATED, "R3"
         master = await asyncio.to_thread(pair.master)
         replica = await asyncio.to_thread(pair.replica)
         before = refusing(master)

@@ -75,6 +75,7 @@ class FakeBroker:
     """Whether the routes name this broker."""
     delay_groups: list[str] = field(default_factory=list)
     """As which delay servers the routes name it besides."""
+    body_sizes: dict[str, int] = field(default_factory=dict)
     away_groups: list[str] = field(default_factory=list)
     changes: list[DelayChange] = field(default_factory=list)
     slot_groups: list[str] = field(default_factory=lambda: ["main"])
@@ -174,7 +175,13 @@ class FakeBroker:
                     Route(broker_group=group, address="gone:1", kind="delay")
                     for group in self.away_groups
                 ]
-                return Routes(version=1, servers=routes, away=away, placement=self.placement)
+                return Routes(
+                    version=1,
+                    servers=routes,
+                    away=away,
+                    placement=self.placement,
+                    body_sizes=self.body_sizes,
+                )
             case Command.PLACE:
                 groups = self.slot_groups
                 owners = [slot % len(groups) for slot in range(SLOTS)]

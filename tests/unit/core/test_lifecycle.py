@@ -12,6 +12,7 @@ from ternmq.client.consuming.ack_sender import AckSender
 from ternmq.client.consuming.replica_fetch import ReplicaFetch
 from ternmq.client.consuming.subscription import Subscription
 from ternmq.client.consuming.subscriptions import Subscriptions
+from ternmq.client.producing.accumulator import OpenBatch
 from ternmq.client.producing.ordered_sender import OrderedSender
 from ternmq.client.producing.producer import Producer
 from ternmq.client.producing.sender import Sender
@@ -146,7 +147,7 @@ async def test_a_consumer_raises_what_failed_while_bytes_were_fetched(
     [
         (Producer, "post", fail, {}),
         (Producer, "make_batch", None, {}),
-        (Producer, "_tell", None, {}),
+        (OpenBatch, "answer", None, {}),
         (Sender, "_pump", fail, {}),
         (Sender, "_stored", fail, {}),
         (Sender, "_connect", fail_later, {}),

@@ -7,6 +7,7 @@ import pytest
 from ternmq.batch.check import Incoming, check_incoming
 from ternmq.batch.encoder import Outgoing
 from ternmq.core.errors import SequenceTooOld, TernError, Unavailable
+from ternmq.intake.answer_flags import AnswerFlags
 from ternmq.intake.pending_batches import (
     PendingBatch,
     PendingBatches,
@@ -18,6 +19,7 @@ from ternmq.storage.messages.producers import ProducerTable, StoredBatch
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.publish import PUBLISHED
 from ternmq.wire.numbers import Command
+from tests.lone_gate import LoneGate
 from tests.unit.batch.builders import a_batch
 
 
@@ -51,7 +53,9 @@ INCOMING = check_incoming(BATCH)
 def started(
     sender: Sender, producers: ProducerTable
 ) -> tuple["PendingBatches[PendingBatch]", PendingBatch]:
-    batches: PendingBatches[PendingBatch] = PendingBatches("the test", producers)
+    batches: PendingBatches[PendingBatch] = PendingBatches(
+        "the test", producers, AnswerFlags(LoneGate(), synced=True, traced=False)
+    )
     append = append_of(BATCH, INCOMING, 7, 1_000, sender.endpoints)
     pending = PendingBatch(append, sender, 1)  # type: ignore[arg-type]
     batches.add(pending)

@@ -70,6 +70,9 @@ class Watched:
     def hold(self, silent_s: Mapping[str, float]) -> None:
         self._inner.hold(silent_s)
 
+    def show_clients(self, clients: Mapping[str, bytes]) -> None:
+        self._inner.show_clients(clients)
+
     def held(self) -> dict[str, float | None]:
         return self._inner.held()
 

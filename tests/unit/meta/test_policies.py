@@ -3,7 +3,13 @@
 import pytest
 
 from ternmq.core.errors import BadName, BadRequest
-from ternmq.meta.policies import app_limit, limit_changes, limited_apps, topic_change
+from ternmq.meta.policies import (
+    app_limit,
+    check_settings,
+    limit_changes,
+    limited_apps,
+    topic_change,
+)
 from ternmq.wire.messages.limits import AppLimit, LimitSet, TopicSet
 from ternmq.wire.messages.topics import Topic, TopicSettings
 
@@ -28,6 +34,22 @@ def test_only_what_is_named_changes() -> None:
 def test_a_value_out_of_its_limits_is_refused(wanted: TopicSet) -> None:
     with pytest.raises(BadRequest):
         topic_change(wanted)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        TopicSettings(body_size_max=0),
+        TopicSettings(body_size_max=10**10),
+        TopicSettings(keep_ms=-1),
+        TopicSettings(rate=-1),
+        TopicSettings(on_groups=["a b"]),
+        TopicSettings(broker_groups=1_001),
+    ],
+)
+def test_a_topic_is_not_made_with_what_none_can_have(settings: TopicSettings) -> None:
+    with pytest.raises(BadRequest):
+        check_settings(settings)
 
 
 def test_limits_of_an_application_are_kept_and_found_again() -> None:

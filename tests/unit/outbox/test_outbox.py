@@ -56,6 +56,34 @@ def test_a_committed_message_is_sent_at_once_and_its_row_is_gone(
     assert rows(outbox, engine) == []
 
 
+def test_a_message_in_the_transaction_of_a_connection_is_found_after_its_commit(
+    outbox: Outbox, engine: Engine, mq: FakeMq
+) -> None:
+    """Q9: without a session; nobody hears of the commit, the sweeper looks."""
+    with engine.connect() as connection:
+        with connection.begin():
+            outbox.send(connection, "order.paid", b"kept", order_key="k")
+        with connection.begin() as transaction:
+            outbox.send(connection, "order.paid", b"gone")
+            transaction.rollback()
+    mq.submit(lambda mq: outbox.relay.sweep_once(mq, outbox.relay.databases[0])).result()
+    assert [row.body for _, _, row in mq.stored] == [b"kept"]
+    assert rows(outbox, engine) == []
+
+
+async def test_a_message_in_the_transaction_of_an_async_connection(
+    tmp_path: Path, mq: FakeMq
+) -> None:
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'async.db'}")
+    outbox = Outbox(engine, mq)
+    await outbox.create_tables()
+    async with engine.begin() as connection:
+        await outbox.send(connection, "order.paid", b"kept")
+    await outbox.relay.sweep_once(mq, outbox.relay.databases[0])
+    assert [row.body for _, _, row in mq.stored] == [b"kept"]
+    await engine.dispose()
+
+
 def test_a_rolled_back_message_never_existed(outbox: Outbox, engine: Engine, mq: FakeMq) -> None:
     with Session(engine) as session:
         outbox.send(session, "t", b"gone")

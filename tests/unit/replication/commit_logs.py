@@ -30,6 +30,7 @@ class Others:
         self.paused = False
         self.lacks = ""
         self.alone = alone
+        self.copied = False
         self.offered: list[bytes] = []
         self.wrote_to = {MESSAGES: 0, DECISIONS: 0}
         self.durable = {MESSAGES: 0, DECISIONS: 0}

@@ -30,6 +30,7 @@ from ternmq.core.errors import (
     TopicNotFound,
 )
 from ternmq.discovery.hidden_topics import refused_topic
+from ternmq.intake.answer_flags import AnswerFlags
 from ternmq.intake.pending_batches import (
     PendingBatch,
     PendingBatches,
@@ -39,7 +40,6 @@ from ternmq.intake.pending_batches import (
 from ternmq.intake.topic_rules import check_body_sizes
 from ternmq.rpc.peer import Peer
 from ternmq.storage.messages.message_log import Append
-from ternmq.storage.messages.producers import ProducerTable
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.topics import Topic
 
@@ -49,10 +49,16 @@ Payload = bytearray | memoryview
 class PendingPublish(PendingBatch):
     """A batch on its way to the disk; `broker.log.commit.OnDone` of it."""
 
-    __slots__ = ("_done", "aside", "ticket", "topic")
+    __slots__ = ("_done", "_flags", "aside", "ticket", "topic")
 
     def __init__(
-        self, peer: Peer, correlation: int, append: Append, topic: Topic, done: "Finished"
+        self,
+        peer: Peer,
+        correlation: int,
+        append: Append,
+        topic: Topic,
+        done: "Finished",
+        flags: AnswerFlags,
     ) -> None:
         super().__init__(append, peer, correlation)
         self.topic = topic
@@ -60,6 +66,7 @@ class PendingPublish(PendingBatch):
         self.ticket = 0
         """Among the batches with order keys that are on their way, see `broker.slots`."""
         self._done = done
+        self._flags = flags
 
     def __call__(self, append: Append, error: TernError | None) -> None:
         """The batch is safe, or it is certain that it is not stored."""
@@ -69,7 +76,7 @@ class PendingPublish(PendingBatch):
         if error is not None:
             self.fail(error)
         else:
-            self.answer(append.stored_at_ms)
+            self.answer(append.stored_at_ms, self._flags.now)
 
 
 Finished = Callable[[PendingPublish, TernError | None], None]
@@ -83,7 +90,7 @@ class Publisher:
         *,
         topics: TopicNames,
         committer: Committer,
-        producers: ProducerTable,
+        pending: "PendingBatches[PendingPublish]",
         limits: SendLimits,
         traffic: TrafficCounters,
         slots: Slots,
@@ -94,9 +101,8 @@ class Publisher:
         self._limits = limits
         self._traffic = traffic
         self._committer = committer
-        self._producers = producers
         self._now_ms = clock.now_ms
-        self._pending: PendingBatches[PendingPublish] = PendingBatches("the broker", producers)
+        self._pending = pending
         self._newest: dict[tuple[int, int], int] = {}
         """Of producers that keep an order: the number of their newest batch on its way."""
 
@@ -176,7 +182,7 @@ class Publisher:
         if stored is not None:
             if stored.topic_id != topic.id and self._is_aside(stored.topic_id, topic):
                 raise put_aside(topic, incoming.row_count)
-            answer_repeat(peer, correlation, stored, incoming.row_count)
+            answer_repeat(peer, correlation, stored, incoming.row_count, self._pending.flags.now)
             return True
         if incoming.in_order and incoming.first_sequence < self._position(incoming.producer):
             raise SequenceTooOld(
@@ -187,7 +193,7 @@ class Publisher:
 
     def _position(self, producer: tuple[int, int]) -> int:
         """Of a producer that keeps an order: behind its newest batch, safe or on its way."""
-        return max(self._producers.position(producer), self._newest.get(producer, 0))
+        return max(self._pending.producers.position(producer), self._newest.get(producer, 0))
 
     def _is_aside(self, topic_id: int, topic: Topic) -> bool:
         aside = self._topics.find(refused_topic(topic.name))
@@ -235,7 +241,9 @@ class Publisher:
         if incoming.ordered and topic_id == topic.id and not topic.name.startswith("%"):
             ticket = self._slots.enter(topic, frame.payload)
         append = self.to_append(peer, frame.payload, incoming, topic_id)
-        pending = PendingPublish(peer, frame.correlation, append, topic, self._finished)
+        pending = PendingPublish(
+            peer, frame.correlation, append, topic, self._finished, self._pending.flags
+        )
         pending.ticket = ticket
         self._pending.add(pending)
         if incoming.in_order:

@@ -143,7 +143,7 @@ def browse(
         options: ReadOptions = {"broker_group": broker_group, "missing": missing}
         options["from_"] = "replica" if replica else "master"
         if point is None:
-            options["start"] = await _last(mq, topic, count, broker_group, missing)
+            options["start"] = await _last(mq, topic, count, broker_group)
         else:
             options["start"] = point
         async for message in mq.read(topic, **options):
@@ -194,16 +194,12 @@ def _show(messages: list[Any], *, wide: bool) -> None:
     )
 
 
-async def _last(
-    mq: "Client", topic: str, count: int, broker_group: str, missing: dict[str, str]
-) -> dict[str, int]:
-    """So many before the end of each broker group."""
+async def _last(mq: "Client", topic: str, count: int, broker_group: str) -> dict[str, int]:
+    """So many before the end of each broker group; of those that do not answer reading tells."""
     admin, end = mq.admin.tolerant(), Start(at="latest")
+    ends = await admin.seek_all(topic, end)
     if broker_group:
-        ends = {broker_group: await admin.seek(topic, end, broker_group)}
-    else:
-        ends = await admin.seek_all(topic, end)
-    missing.update(admin.missing)
+        ends = {group: one for group, one in ends.items() if group == broker_group}
     return {group: max(one.first, one.sequence - count) for group, one in ends.items()}
 
 

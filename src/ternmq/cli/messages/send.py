@@ -250,6 +250,8 @@ def _report(
                 "last_id": sent.last.id,
                 "last_sequence": sent.last.sequence,
                 "stored_at": utc(sent.last.stored_at),
+                "status": sent.last.status,
+                "traced": sent.last.traced,
             }
             | ({"confirmed_by": confirmed_by} if confirmed_by else {})
             | ({"due_at": utc(sent.last.due_at)} if sent.last.due_at is not None else {})

@@ -20,6 +20,8 @@ from ternmq.wire.messages.limits import AppLimit, AppLimits, LimitSet, TopicSet
 from ternmq.wire.messages.read import Seek, Sought
 from ternmq.wire.messages.stats import (
     AllTopicFigures,
+    Status,
+    StatusQuery,
     TopicFigures,
     TopicFiguresFind,
 )
@@ -89,7 +91,21 @@ class TopicAdmin(AdminCalls):
         """Change settings: rate, bytes_rate, over_limit, paused, consume_paused, closed, apps,
         body_size_max, keep_ms, broker_groups, on_groups. A rate of 0 is no limit."""
         wanted = change_of(TopicSet, changes, name=name)
+        if wanted.keep_ms:
+            await self._check_keep(wanted.keep_ms)
         return await self._cluster.ask_meta(Command.TOPIC_SET, wanted, Topic)
+
+    async def _check_keep(self, keep_ms: int) -> None:
+        """Refuse a time that no broker keeps: nothing would come of it."""
+        if keep_ms < 0:
+            raise BadRequest(f"keep_ms is {keep_ms}; it is milliseconds, or 0 for none of its own")
+        answers = await self._fan_out.ask(Command.STATUS, StatusQuery(), Status)
+        for group, status in answers.items():
+            if 0 < status.keep_ms < keep_ms:
+                raise BadRequest(
+                    f"keep_ms is {keep_ms}; broker group {group!r} keeps messages for "
+                    f"{status.keep_ms} ms and no longer: set retention_ms there first"
+                )
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with its messages and groups."""

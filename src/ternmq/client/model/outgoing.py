@@ -38,6 +38,12 @@ class SendOptions(TypedDict, total=False):
     timeout: Duration | None
 
 
+class SendManyOptions(SendOptions, total=False):
+    """The keywords of `send_many`, for type checkers."""
+
+    wait_for_store: bool
+
+
 CODEC_HINT = "connect with codec='json' or codec='msgpack'"
 
 
@@ -75,6 +81,14 @@ def listed_bodies(bodies: Any) -> Sequence[Any]:
     ):
         return list(bodies)
     raise BadRequest(f"bodies is {typed(bodies)}; it is a list: send_many(topic, [body, …])")
+
+
+def take_wait(options: SendManyOptions) -> bool:
+    """Take out of the keywords whether the call waits until the messages are stored."""
+    waits = options.pop("wait_for_store", True)
+    if not isinstance(waits, bool):
+        raise BadRequest(f"wait_for_store is {typed(waits)}; it is True or False")
+    return waits
 
 
 def refuse_idle_options(bodies: Sequence[Any], options: SendOptions) -> None:

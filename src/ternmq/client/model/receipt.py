@@ -7,12 +7,42 @@ and work out their fields when asked, so a million receipts cost next to nothing
 from bisect import bisect_right
 from collections.abc import Iterator
 from datetime import datetime
+from enum import StrEnum
 from typing import NamedTuple, overload
 
 from ternmq.batch.encoder import Due
 from ternmq.client.model.times import time_from_ms
-from ternmq.core.errors import SendUnknown, TernError
+from ternmq.core.errors import BadRequest, SendUnknown, TernError
 from ternmq.core.ids import ProducerId, explicit_id_text, id_to_text
+from ternmq.wire.messages.publish import (
+    PUBLISHED_DUPLICATE,
+    PUBLISHED_REPLICATED,
+    PUBLISHED_SAFETY,
+    PUBLISHED_SYNCED,
+    PUBLISHED_TRACED,
+    PUBLISHED_WRITTEN,
+)
+
+
+class SendStatus(StrEnum):
+    """How safe a message was when its server answered. It is stored in any case."""
+
+    STORED = "stored"
+    """As safe as the server's settings say; one before 0.2 does not say more."""
+    WRITTEN = "written"
+    """Its operating system has it (`flush = "async"`): a crash of the machine may lose it."""
+    SYNCED = "synced"
+    """It is on its disk."""
+    REPLICATED = "replicated"
+    """Every replica in step has it too, as `replica_ack` says."""
+
+
+_STATUS = {
+    0: SendStatus.STORED,
+    PUBLISHED_WRITTEN: SendStatus.WRITTEN,
+    PUBLISHED_SYNCED: SendStatus.SYNCED,
+    PUBLISHED_REPLICATED: SendStatus.REPLICATED,
+}
 
 
 class Dues(NamedTuple):
@@ -30,9 +60,9 @@ class Published:
         "broker_group",
         "count",
         "due",
-        "duplicate",
         "explicit_ids",
         "first_sequence",
+        "flags",
         "producer",
         "stored_at_ms",
         "topic",
@@ -46,7 +76,8 @@ class Published:
         self.broker_group = ""
         self.base_sequence = -1
         self.stored_at_ms = 0
-        self.duplicate = False
+        self.flags = 0
+        """Of PUBLISHED, as the server set them."""
         self.due: Due | Dues | None = None
         self.explicit_ids: list[bytes | None] | None = None
         """Where some row brought its own."""
@@ -112,7 +143,12 @@ class Receipt:
     @property
     def duplicate(self) -> bool:
         """A repeat was recognised; this is the receipt of the first one."""
-        return self._published.duplicate
+        return bool(self._published.flags & PUBLISHED_DUPLICATE)
+
+    @property
+    def status(self) -> SendStatus:
+        """How safe the message was when the server answered."""
+        return _STATUS[self._published.flags & PUBLISHED_SAFETY]
 
     @property
     def due_at(self) -> datetime | None:
@@ -134,7 +170,9 @@ class Receipt:
 
     @property
     def traced(self) -> bool:
-        return False
+        """The broker keeps delivery records of it, which the trace and the archive show. Of a
+        message for later: False; whoever gets it when it is due decides."""
+        return bool(self._published.flags & PUBLISHED_TRACED)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -150,7 +188,7 @@ class Receipt:
     def __repr__(self) -> str:
         return (
             f"Receipt(id={self.id!r}, topic={self.topic!r}, broker_group={self.broker_group!r}, "
-            f"sequence={self.sequence}, duplicate={self.duplicate})"
+            f"sequence={self.sequence}, status={self.status.value!r}, duplicate={self.duplicate})"
         )
 
 
@@ -160,10 +198,12 @@ class BatchReceipt:
     Row i of the receipt is message i of the call. Asking for a row that failed raises its error.
     """
 
-    __slots__ = ("_count", "_stored", "failures")
+    __slots__ = ("_count", "_stored", "failures", "waited")
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, waited: bool = True) -> None:
         self._count = count
+        self.waited = waited
+        """The call waited until they were stored; else nobody knows where they are."""
         self._stored: list[tuple[int, Published, int, int]] = []
         self.failures: list[tuple[range, TernError]] = []
         """Rows that are not (or not certainly) stored, with the reason; empty when all is well."""
@@ -204,6 +244,11 @@ class BatchReceipt:
             row += self._count
         if not 0 <= row < self._count:
             raise IndexError(f"row {row} of {self._count}")
+        if not self.waited:
+            raise BadRequest(
+                "these messages were sent without waiting (wait_for_store=False), so there is no "
+                "receipt of one: what fails is told to on_error"
+            )
         at = bisect_right(self._stored, row, key=lambda part: part[0]) - 1
         if at >= 0:
             first, published, base, count = self._stored[at]
@@ -219,4 +264,5 @@ class BatchReceipt:
 
     def __repr__(self) -> str:
         failed = sum(len(rows) for rows, _ in self.failures)
-        return f"BatchReceipt(messages={self._count}, failed={failed})"
+        waited = "" if self.waited else ", waited=False"
+        return f"BatchReceipt(messages={self._count}, failed={failed}{waited})"

@@ -12,6 +12,7 @@ here sends, encodes or looks at a clock. Belongs to one event loop.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ternmq.batch.encoder import Due, Outgoing
@@ -170,6 +171,27 @@ class OpenBatch:
         self.shares: list[tuple[BatchShare, int]] = []
         """Lists with rows in this batch, each with the row at which the list begins (or began)."""
         self.size = 0
+
+    def answer(
+        self,
+        published: Published,
+        error: TernError | None,
+        unheard: Callable[[int, TernError], None],
+    ) -> None:
+        """Give everybody who waits for a row its receipt or error. `unheard` takes the errors of
+        rows that nobody waits for."""
+        if error is None:
+            for row, waiter in enumerate(self.waiters):
+                if waiter is not None and not waiter.done():
+                    waiter.set_result(Receipt(published, row))
+        else:
+            for row, waiter in enumerate(self.waiters):
+                if waiter is None:
+                    unheard(row, published.error_of(error, row))
+                elif not waiter.done():
+                    waiter.set_exception(published.error_of(error, row))
+        if self.shares:
+            self.answer_lists(published, error)
 
     def answer_lists(self, published: Published, error: TernError | None) -> None:
         """Give every list in here its part of the answer."""

@@ -73,6 +73,12 @@ def take_confirm_request(options: dict[str, Any]) -> ConfirmRequest | None:
     return None
 
 
+def refuse_confirm(wanted: ConfirmRequest | None) -> None:
+    """A call that does not even wait for the store cannot wait for a group."""
+    if wanted is not None:
+        raise BadRequest("confirm_group= waits for a group: leave it out, or wait for the store")
+
+
 async def check_group(cluster: Cluster, topic: str, group: str) -> None:
     """Raise before anything is sent if the topic or the group is not there."""
     check_name("topic", topic)

@@ -11,13 +11,12 @@ not yet answered is bounded (`SendBuffer`). One event loop, no task per message.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any
 
-from ternmq.batch.layout import BATCH_SIZE_MAX
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.codec import find_codec
 from ternmq.client.model.outgoing import SendOptions, call_codec, make_body, make_outgoing
@@ -34,6 +33,7 @@ from ternmq.client.producing.accumulator import (
     delay_line_of,
     row_size,
 )
+from ternmq.client.producing.body_sizes import BodySizes
 from ternmq.client.producing.deadlines import Deadlines
 from ternmq.client.producing.ordered_sender import OrderedSender, Queue
 from ternmq.client.producing.producer_batch import OnDone, ProducerBatch, SendWindow
@@ -51,6 +51,9 @@ from ternmq.core.log import get_logger
 
 PARTIAL_MAX = 2  # Batches of a topic under way beyond which rows rather pile up.
 TOPICS_KEPT_MAX = 4096
+
+KeepUnsent = Callable[[str, str, Row, TernError], None]
+"""Takes id, topic, message and why, of a one-way message that is not stored."""
 
 log = get_logger()
 
@@ -76,11 +79,19 @@ class Stats:
 class Producer:
     """Everything one client sends."""
 
-    def __init__(self, cluster: Cluster, config: ClientConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ClientConfig,
+        clock: Clock,
+        keep_unsent: KeepUnsent | None = None,
+    ) -> None:
         self.config = config
+        self._keep_unsent = keep_unsent
         self.buffer = SendBuffer(
             messages_max=config.buffer_messages_max, size_max=config.buffer_size_max
         )
+        self.sizes = BodySizes(cluster, config.body_size_max)
         self.codec = find_codec(config.codec)
         self._encoding = config.encoding
         self.clock = clock
@@ -103,7 +114,7 @@ class Producer:
 
     async def send(self, topic: str, body: Any, options: SendOptions) -> Receipt:
         """Store one message; its receipt says where."""
-        row, size = self.prepare(body, options)
+        row, size = self.prepare(topic, body, options)
         accumulator = self._accumulator(topic, row)
         since = self.loop.time()
         if not self.buffer.take(1, size):
@@ -115,7 +126,7 @@ class Producer:
 
     def send_nowait(self, topic: str, body: Any, options: SendOptions) -> None:
         """Accept one message; `BufferFull` when there is no room for it now."""
-        row, size = self.prepare(body, options)
+        row, size = self.prepare(topic, body, options)
         accumulator = self._accumulator(topic, row)
         if not self.buffer.take(1, size):
             raise self.buffer.full()
@@ -139,14 +150,15 @@ class Producer:
             self.buffer.give(count, size)
             raise Closed("this client is closed")
 
-    def prepare(self, body: Any, options: SendOptions) -> tuple[Row, int]:
+    def prepare(self, topic: str, body: Any, options: SendOptions) -> tuple[Row, int]:
         """Check one message; bare bodies stay bare. Any thread may call this."""
         if self.closed:
             raise Closed("this client is closed")
         codec = self.codec
-        if not options and codec is None and type(body) is bytes and len(body) < BATCH_SIZE_MAX:
+        if not options and codec is None and type(body) is bytes and len(body) <= self.sizes.small:
             return body, len(body) + ROW_COST
         made = make_body(body, call_codec(options, codec))
+        self.sizes.check(topic, len(made))
         row: Row = make_outgoing(made, options, self.clock.now_ms()) if options else made
         return row, row_size(row)
 
@@ -199,8 +211,11 @@ class Producer:
             open_batch.plain = False
         self._cut_soon(accumulator)
 
-    def add_list(self, topic: str, rows: Sequence[Row], size: int, share: BatchShare) -> None:
-        """Let a short list join the open batch; its room is taken already."""
+    def add_list(
+        self, topic: str, rows: Sequence[Row], size: int, share: BatchShare | None
+    ) -> None:
+        """Let a list that fits one batch join the open one; its room is taken already. Without a
+        `share` nobody waits for it."""
         config, now, count = self.config, self.loop.time(), len(rows)
         accumulator = self._accumulators.get(topic) or self._open(topic, None)
         open_batch = accumulator.fitting(
@@ -208,11 +223,12 @@ class Producer:
         )
         if open_batch is None:
             open_batch = self._open_batch(accumulator, now)
-        open_batch.shares.append((share, len(open_batch.rows)))
+        if share is not None:
+            open_batch.shares.append((share, len(open_batch.rows)))
+            open_batch.awaited = True
         open_batch.rows.extend(rows)
         open_batch.waiters.extend([share] * count)  # type: ignore[list-item]  # Never waits by row.
         open_batch.size += size
-        open_batch.awaited = True
         open_batch.plain = open_batch.plain and set(map(type, rows)) <= {bytes}
         self._cut_soon(accumulator)
 
@@ -296,11 +312,15 @@ class Producer:
         config = self.config
         if open_batch.awaited:
             return SendWindow(
-                open_batch.opened_at + config.delivery_timeout, config.request_timeout
+                open_batch.opened_at + config.delivery_timeout,
+                config.request_timeout,
+                config.tries_max,
             )
         tried_s = config.resend_after * (config.resend_times + 1)
         return SendWindow(
-            min(open_batch.opened_at + tried_s, self._closing_until), config.resend_after
+            min(open_batch.opened_at + tried_s, self._closing_until),
+            config.resend_after,
+            config.tries_max_nowait,
         )
 
     def senders(self, delayed: bool) -> Senders:
@@ -349,24 +369,18 @@ class Producer:
         """Give every caller that waits for a row of this batch its receipt or error."""
         open_batch = batch.open_batch
         try:
-            self._tell(open_batch, batch.published, error)
+            open_batch.answer(batch.published, error, partial(self._unheard, batch))
         finally:
             self.count(len(open_batch.rows), error)
             self.give_room(len(open_batch.rows), open_batch.size)
 
-    def _tell(self, open_batch: OpenBatch, published: Published, error: TernError | None) -> None:
-        if error is None:
-            for row, waiter in enumerate(open_batch.waiters):
-                if waiter is not None and not waiter.done():
-                    waiter.set_result(Receipt(published, row))
-        else:
-            for row, waiter in enumerate(open_batch.waiters):
-                if waiter is None:
-                    self.report(published.topic, published.error_of(error, row))
-                elif not waiter.done():
-                    waiter.set_exception(published.error_of(error, row))
-        if open_batch.shares:
-            open_batch.answer_lists(published, error)
+    def _unheard(self, batch: ProducerBatch, row: int, error: TernError) -> None:
+        """A one-way message is not stored: nobody else knows."""
+        topic = batch.published.topic
+        if self._keep_unsent is not None:
+            id = Receipt(batch.published, row).id
+            self._keep_unsent(id, topic, batch.open_batch.rows[row], error)
+        self.report(topic, error)
 
     def count(self, rows: int, error: TernError | None) -> None:
         if error is None:

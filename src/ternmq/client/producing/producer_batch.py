@@ -18,10 +18,12 @@ OnDone = Callable[["ProducerBatch", TernError | None], None]
 
 
 class SendWindow(NamedTuple):
-    """Until when a batch is tried, and after how many seconds without an answer it goes again."""
+    """Until when a batch is tried, after how many seconds without an answer it goes again, and how
+    often in all; None: as often as there is time for."""
 
     deadline: float
     again_after: float
+    tries_max: int | None = None
 
 
 class ProducerBatch:
@@ -44,6 +46,8 @@ class ProducerBatch:
         "serial",
         "transmitted",
         "tried",
+        "tries",
+        "tries_max",
         "trouble",
         "unanswered",
         "unencoded",
@@ -54,7 +58,7 @@ class ProducerBatch:
     ) -> None:
         self.open_batch = open_batch
         self.published = published
-        self.deadline, self.again_after = window
+        self.deadline, self.again_after, self.tries_max = window
         self.on_done = on_done
         self.data = bytearray()
         self.serial = 0
@@ -64,6 +68,8 @@ class ProducerBatch:
         self.sent_at = 0.0
         self.transmitted = False
         """Bytes of it may have reached a broker."""
+        self.tries = 0
+        """How often it was sent, or could not be sent."""
         self.refusals = 0
         self.refusal: TernError | None = None
         """What the broker said last, if it was a refusal."""
@@ -139,7 +145,7 @@ class ProducerBatch:
                 Published(
                     whole.topic, whole.producer, whole.first_sequence + at, len(open_batch.rows)
                 ),
-                window=SendWindow(self.deadline, self.again_after),
+                window=self.window,
                 on_done=on_done,
             )
             for at, open_batch, on_done in ((0, first, self.on_done), (middle, second, last_done))
@@ -152,7 +158,7 @@ class ProducerBatch:
         made = ProducerBatch(
             self.open_batch,
             self.published,
-            window=SendWindow(self.deadline, self.again_after),
+            window=self.window,
             on_done=self.on_done,
         )
         made.data = bytearray(self.data)
@@ -163,13 +169,24 @@ class ProducerBatch:
 
     def take_over(self, before: "ProducerBatch") -> None:
         """It takes the place of one that another group had."""
-        self.deadline, self.again_after = before.deadline, before.again_after
+        self.deadline, self.again_after, self.tries_max = before.window
         self.tried, self.refusals = before.tried, before.refusals + 1
+        self.tries = before.tries
         self.refused_by = before.refused_by
         self.refusal, self.trouble = before.refusal, before.trouble
 
+    @property
+    def window(self) -> SendWindow:
+        return SendWindow(self.deadline, self.again_after, self.tries_max)
+
+    @property
+    def tried_enough(self) -> bool:
+        """As often as the application wants (R20, J9)."""
+        return self.tries_max is not None and self.tries >= self.tries_max
+
     def sent_to(self, epoch: int) -> None:
         """It is on its way to a server; one that had no role yet may have any by now."""
+        self.tries += 1
         self.unanswered.append(epoch or inf)
 
     def refused_by_epoch(self, epoch: int, error: TernError) -> None:
@@ -193,17 +210,18 @@ class ProducerBatch:
         published = self.published
         if self.refusal is not None and not self.unanswered:
             return self.refusal
+        when = f"in {self.tries} tries" if self.tried_enough else "in time"
         if self.transmitted:
             last = f" (last: {self.trouble})" if self.trouble else ""
             look = "mq.find(id=…) or 'tern find --id'"
             if published.due is not None:
                 look = "mq.admin.delays.rows(id=…)"
             return SendUnknown(
-                f"no answer about a message to {published.topic!r} in time{last}: it may or may "
+                f"no answer about a message to {published.topic!r} {when}{last}: it may or may "
                 f"not be stored; look for it by its id (error.ids) with {look} before sending it "
                 "again"
             )
         return Unavailable(
-            f"no broker took {published.count} message(s) to {published.topic!r} in time; they "
+            f"no broker took {published.count} message(s) to {published.topic!r} {when}; they "
             "are not stored: check that the broker runs and that its address can be reached"
         )

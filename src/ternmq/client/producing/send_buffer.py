@@ -37,6 +37,12 @@ class SendBuffer:
         self.size += size
         return True
 
+    def take_all(self, count: int, size: int) -> bool:
+        """The same for a list: all of it is within the bounds, or nothing is taken."""
+        if count > 1 and not self.within(count, size):
+            return False
+        return self.take(count, size)
+
     def force(self, count: int, size: int) -> None:
         """Take room that was promised before."""
         self.messages += count

@@ -4,7 +4,11 @@ Lists of bare bodies take the encoder's fast path: nothing here runs Python per 
 loops over slices. At most `inflight_max` batches are encoded and not yet answered, so the caller's
 list is the only large thing in memory, and the loop gets a turn after every batch. Several batches
 in a row go to one broker group (`Affinity`), which stores them together. Short lists share
-batches with what other coroutines send (`BatchShare`).
+batches with what other coroutines send (`BatchShare`). A list that nobody waits for is given to the
+producer as one-way messages are (`accept`, `accept_when_room`).
+
+The bounds of the send buffer hold for lists too (D2): parts are no larger than they are, and where
+the application wants to be told (`on_full="raise"`) the whole list has room, or nothing is sent.
 """
 
 import asyncio
@@ -24,6 +28,7 @@ from ternmq.client.model.outgoing import (
 )
 from ternmq.client.model.receipt import BatchReceipt
 from ternmq.client.producing.accumulator import (
+    ROW_COST,
     SHARED_ROWS_MAX,
     SHARED_SIZE_PART,
     BatchShare,
@@ -61,20 +66,35 @@ class SendMany:
         self._affinity = Affinity()
         self._under_way = 0
         self._answered: asyncio.Future[None] | None = None
+        self._promised: tuple[int, int] | None = None
+        """Messages and bytes for which room is taken already, and not yet used."""
+        config, buffer = producer.config, producer.buffer
+        self._rows_max = min(config.batch_rows_max, buffer.messages_max)
+        self._size_max = min(config.batch_size_max, buffer.size_max)
 
     async def send(self, bodies: Sequence[Any]) -> BatchReceipt:
         """Send all; parts that fail are listed, an error is raised only when every part failed."""
-        self._receipt = receipt = BatchReceipt(len(bodies))
+        self._receipt = BatchReceipt(len(bodies))
         check_name("topic", self._topic)
         rows = await self._rows(bodies)
-        if not self._plain and any(map(_has_order_key, rows)):
-            await self._one_by_one(rows)
-            return self._finished()
+        if self._producer.config.on_full == "raise":
+            self._promise(rows)
+        try:
+            if not self._plain and any(map(_has_order_key, rows)):
+                await self._one_by_one(rows)
+            else:
+                await self._in_batches(rows)
+        finally:
+            if self._promised is not None:
+                self._producer.give_room(*self._promised)
+        return self._finished()
+
+    async def _in_batches(self, rows: Sequence[Row]) -> None:
         runs = self._runs(rows)
         if len(runs) == 1 and (size := self._shared_size(rows, runs[0][0])) is not None:
             await self._share(rows, size)
-            return self._finished()
-        producer, rows_max = self._producer, self._producer.config.batch_rows_max
+            return
+        producer = self._producer
         for delayed in {delay_line is not None for delay_line, _, _ in runs}:
             await producer.senders(delayed).ready()
         sent = 0
@@ -82,16 +102,77 @@ class SendMany:
             for delay_line, run_first, run_end in runs:
                 senders = producer.senders(delay_line is not None)
                 producer.send_waiting(self._topic, delay_line)
-                for first in range(run_first, run_end, rows_max):
-                    open_batch = self._open_batch(rows[first : min(first + rows_max, run_end)])
-                    for start, part in self._split(open_batch):
-                        await self._part(first + start, part, senders)
-                        sent = first + start + len(part.rows)
+                for first, part in self._parts(rows, run_first, run_end):
+                    await self._part(first, part, senders)
+                    sent = first + len(part.rows)
         except (BufferFull, Closed) as error:
-            receipt.failed(sent, len(rows) - sent, error)
+            self._receipt.failed(sent, len(rows) - sent, error)
         while self._under_way:
             await self._next_answer()
-        return self._finished()
+
+    # Lists that nobody waits for.
+
+    def accept(self, bodies: Sequence[Any]) -> None:
+        """Take all of them now, or nothing: `BufferFull`."""
+        self._begin_one_way()
+        rows = bodies if self._bare(bodies) else list(self._checked(bodies))
+        self._promise(rows)
+        self._put(rows)
+
+    async def accept_when_room(self, bodies: Sequence[Any]) -> BatchReceipt:
+        """The same, part by part, as there is room."""
+        self._begin_one_way()
+        rows = await self._rows(bodies)
+        if self._producer.config.on_full == "raise":
+            self._promise(rows)
+            self._put(rows)
+        else:
+            for first, part in self._parts(rows, 0, len(rows)):
+                count = len(part.rows)
+                if not self._producer.buffer.take(count, part.size):
+                    await self._producer.wait_for_room(count, part.size)
+                self._promised = (count, part.size)
+                self._put(rows[first : first + count])
+                await asyncio.sleep(0)
+        return BatchReceipt(len(rows), waited=False)
+
+    def _begin_one_way(self) -> None:
+        check_name("topic", self._topic)
+        if self._due is not None:  # Each row says it itself: they share batches with others.
+            self._plain = False
+
+    def _put(self, rows: Sequence[Row]) -> None:
+        """Give rows to the producer; there is room for them."""
+        producer = self._producer
+        if producer.closed:
+            producer.give_room(*(self._promised or (0, 0)))
+            raise Closed("this client is closed")
+        if self._plain or not any(map(_goes_its_own_way, rows)):
+            for _, part in self._parts(rows, 0, len(rows)):
+                producer.add_list(self._topic, part.rows, part.size, None)
+            return
+        for row in rows:
+            producer.add(self._topic, row, row_size(row), None)
+
+    def _promise(self, rows: Sequence[Row]) -> None:
+        """Take room for all of them, or tell the caller."""
+        buffer, count, size = self._producer.buffer, len(rows), self._whole_size(rows)
+        if not buffer.take_all(count, size):
+            raise buffer.full(f"and this list has {count} messages, {size} bytes")
+        self._promised = (count, size)
+
+    def _whole_size(self, rows: Sequence[Row]) -> int:
+        if self._plain:
+            return sum(map(len, rows)) + ROW_COST * len(rows)  # type: ignore[arg-type]
+        return sum(map(row_size, rows))
+
+    async def _take(self, count: int, size: int) -> None:
+        """Room for some of them: what was promised, or as soon as there is some."""
+        producer = self._producer
+        if self._promised is not None:
+            self._promised = (self._promised[0] - count, self._promised[1] - size)
+        elif not producer.buffer.take(count, size):
+            await producer.wait_for_room(count, size)
 
     def _finished(self) -> BatchReceipt:
         receipt = self._receipt
@@ -104,9 +185,9 @@ class SendMany:
     def _shared_size(self, rows: Sequence[Row], delay_line: DelayLine | None) -> int | None:
         """What a short list counts in the send buffer; None when it is no short one."""
         config = self._producer.config
-        if delay_line is not None or len(rows) > min(SHARED_ROWS_MAX, config.batch_rows_max):
+        if delay_line is not None or len(rows) > min(SHARED_ROWS_MAX, self._rows_max):
             return None
-        size = sum(map(row_size, rows))
+        size = self._whole_size(rows)
         return size if size <= config.batch_size_max // SHARED_SIZE_PART else None
 
     async def _one_by_one(self, rows: Sequence[Row]) -> None:
@@ -118,14 +199,13 @@ class SendMany:
             if producer.closed:
                 raise Closed("this client is closed")
             size = row_size(row)
-            if not producer.buffer.take(1, size):
-                try:
-                    await producer.wait_for_room(1, size)
-                except (BufferFull, Closed) as error:
-                    if not at:
-                        raise
-                    left.failed(at, len(rows) - at, error)
-                    break
+            try:
+                await self._take(1, size)
+            except (BufferFull, Closed) as error:
+                if not at:
+                    raise
+                left.failed(at, len(rows) - at, error)
+                break
             producer.add(self._topic, row, size, left.row(at))
             if at % TURN_ROWS == TURN_ROWS - 1:
                 await asyncio.sleep(0)
@@ -136,28 +216,40 @@ class SendMany:
         producer = self._producer
         if producer.closed:
             raise Closed("this client is closed")
-        if not producer.buffer.take(len(rows), size):
-            await producer.wait_for_room(len(rows), size)
+        await self._take(len(rows), size)
         answered: asyncio.Future[None] = producer.loop.create_future()
         producer.add_list(self._topic, rows, size, BatchShare(self._receipt, answered))
         await answered
 
     async def _rows(self, bodies: Sequence[Any]) -> Sequence[Row]:
         """Check everything before anything is sent."""
-        if self._plain and set(map(type, bodies)) <= {bytes}:
+        if self._bare(bodies):
             return bodies
-        self._plain = False
-        refuse_idle_options(bodies, self._options)
-        now_ms = self._producer.clock.now_ms()
         rows: list[Row] = []
-        for at, body in enumerate(bodies):
-            try:
-                rows.append(self._row(body, now_ms))
-            except TernError as error:
-                raise type(error)(f"message {at}: {error.message}", **error.details) from error
-            if at % TURN_ROWS == TURN_ROWS - 1:
+        for row in self._checked(bodies):
+            rows.append(row)
+            if len(rows) % TURN_ROWS == 0:
                 await asyncio.sleep(0)
         return rows
+
+    def _bare(self, bodies: Sequence[Any]) -> bool:
+        """Bytes and nothing else, of which none is too large."""
+        self._plain = self._plain and set(map(type, bodies)) <= {bytes}
+        if self._plain and bodies and max(map(len, bodies)) > self._producer.sizes.small:
+            list(self._checked(bodies))  # Says which one it is.
+        return self._plain
+
+    def _checked(self, bodies: Sequence[Any]) -> Iterator[Row]:
+        refuse_idle_options(bodies, self._options)
+        now_ms = self._producer.clock.now_ms()
+        for at, body in enumerate(bodies):
+            try:
+                row = self._row(body, now_ms)
+                size = len(row if isinstance(row, bytes) else row.body)
+                self._producer.sizes.check(self._topic, size)
+            except TernError as error:
+                raise type(error)(f"message {at}: {error.message}", **error.details) from error
+            yield row
 
     def _runs(self, rows: Sequence[Row]) -> list[tuple[DelayLine | None, int, int]]:
         """Neighbours that may share batches; mostly one run."""
@@ -183,10 +275,21 @@ class SendMany:
         open_batch.size = sum(map(len if open_batch.plain else row_size, rows))  # type: ignore[arg-type]
         return open_batch
 
+    def _parts(
+        self, rows: Sequence[Row], run_first: int, run_end: int
+    ) -> Iterator[tuple[int, OpenBatch]]:
+        """Parts that fit one request each, with their first rows."""
+        for first in range(run_first, run_end, self._rows_max):
+            open_batch = self._open_batch(rows[first : min(first + self._rows_max, run_end)])
+            for start, part in self._split(open_batch):
+                yield first + start, part
+
     def _split(self, open_batch: OpenBatch) -> Iterator[tuple[int, OpenBatch]]:
-        """Parts that fit one request each, with their first rows; one, unless bodies are large."""
-        size_max = self._producer.config.batch_size_max
+        """One, unless bodies are large."""
+        size_max = self._size_max
         if open_batch.size <= size_max:
+            if open_batch.plain:
+                open_batch.size += ROW_COST * len(open_batch.rows)
             yield 0, open_batch
             return
         sizes = [row_size(row) for row in open_batch.rows]
@@ -213,12 +316,7 @@ class SendMany:
         while self._under_way >= producer.config.inflight_max:
             await self._next_answer()
         count = len(open_batch.rows)
-        if not producer.buffer.take(count, open_batch.size):
-            if producer.config.on_full == "raise" and not first:
-                raise producer.buffer.full()
-            await producer.buffer.wait(
-                count, open_batch.size, timeout=producer.config.delivery_timeout
-            )
+        await self._take(count, open_batch.size)
         if producer.closed:
             producer.give_room(count, open_batch.size)
             raise Closed("this client is closed")
@@ -269,6 +367,13 @@ def _one_for_all(errors: list[TernError]) -> TernError:
     if unknown:
         return unknown[0].about([each for error in unknown for each in error.ids])
     return errors[0].copy()
+
+
+def _goes_its_own_way(row: Row) -> bool:
+    """Not with its neighbours: where its order key lies, or to a delay server."""
+    return isinstance(row, Outgoing) and (
+        row.order_key is not None or row.due_at_ms is not None or row.delay_ms is not None
+    )
 
 
 def _has_order_key(row: Row) -> bool:

@@ -43,7 +43,7 @@ from ternmq.core.errors import (
 from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
-from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
+from ternmq.wire.messages.publish import PUBLISHED
 from ternmq.wire.numbers import Command
 
 REFUSALS_MAX = 3
@@ -162,15 +162,19 @@ class Sender:
                     if not error.retryable:  # Else the link spaces the attempts, the sweep ends.
                         self._fail_all(error)
                     self.breaker.failed(self._loop.time())
-                    self._part_with_waiting()
+                    self._part_with_waiting(error)
         finally:
             self._connecting = None
         self._pump()
 
-    def _part_with_waiting(self) -> None:
+    def _part_with_waiting(self, error: TernError) -> None:
         """The group cannot be reached: give batches that were never sent to other groups."""
         for batch in list(self._waiting):
-            if not batch.transmitted or self._allow_duplicates:
+            batch.tries += 1
+            if batch.tried_enough:
+                self._drop(batch)
+                self._finish(batch, batch.overdue() if batch.transmitted else error.copy())
+            elif not batch.transmitted or self._allow_duplicates:
                 self._move(batch)
 
     def _move(self, batch: ProducerBatch) -> bool:
@@ -228,7 +232,7 @@ class Sender:
             return
         published.base_sequence = base
         published.stored_at_ms = stored_at_ms
-        published.duplicate = bool(flags & PUBLISHED_DUPLICATE)
+        published.flags = flags
         published.broker_group = connection.welcome.broker_group or self.broker_group
         if self.breaker.failures:
             self.breaker.worked()
@@ -242,6 +246,9 @@ class Sender:
             if batch.refusals >= REFUSALS_MAX:
                 self._finish(batch, error)
                 return
+        if batch.tried_enough:
+            self._finish(batch, batch.overdue())
+            return
         del self._under_way[batch.serial]
         if connection.closed:
             self._waiting = deque(sorted((batch, *self._waiting), key=_serial))
@@ -262,6 +269,9 @@ class Sender:
         over = isinstance(error, OverLimit) and error.retryable
         if isinstance(error, OF_THE_GROUP):
             self.breaker.failed(self._loop.time())
+        if batch.tried_enough and error.retryable:
+            self._finish(batch, batch.overdue())
+            return
         if over or isinstance(error, OF_THE_GROUP):
             batch.refused_by.add(self.broker_group)
             sure = not batch.unanswered or self._allow_duplicates
@@ -348,6 +358,10 @@ class Sender:
             elif batch.serial in self._under_way and now - batch.sent_at > batch.again_after:
                 connection = self._link.connection
                 self.breaker.failed(now)
+                if batch.tried_enough:
+                    self._drop(batch)
+                    self._finish(batch, batch.overdue())
+                    continue
                 if self._allow_duplicates and self._move(batch):
                     continue
                 if connection is not None and not connection.closed:

@@ -81,7 +81,7 @@ class Senders:
             return False
         now, here = self._loop.time(), batch.tried[-1]
         homes = self._homes(batch.published.topic)
-        fit = [group for group in homes if group != here and self.of(group).breaker.fit(now)]
+        fit = [group for group in homes if group != here and self._fit(group, now)]
         left = [group for group in fit if group not in batch.tried] or [
             group for group in fit if not stored and group not in batch.refused_by
         ]
@@ -121,7 +121,7 @@ class Senders:
         """One that is well if there is one, else the one that has rested longest."""
         now, weights = self._loop.time(), self._cluster.weights()
         staying = [group for group in groups if not self.of(group).stopping] or groups
-        fit = [group for group in able(staying, weights) if self.of(group).breaker.fit(now)]
+        fit = [group for group in able(staying, weights) if self._fit(group, now)]
         if fit:
             same = affinity and self._balancer.stay(affinity, fit)
             sender = self.of(same or self._balancer.pick(fit, weights, affinity))
@@ -129,6 +129,10 @@ class Senders:
             sender = min(map(self.of, staying), key=lambda each: each.breaker.rests_until)
         sender.breaker.given(now)
         return sender
+
+    def _fit(self, group: str, now: float) -> bool:
+        """May it be given something now? One that failed is left alone, unless that is off."""
+        return not self._config.avoid_failing or self.of(group).breaker.fit(now)
 
     async def find(self) -> None:
         """Ask the meta servers; raises when they know none, or none of them answers."""

@@ -14,14 +14,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from ternmq.client.admin.admin import Admin
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.arguments import check_typed_options, check_value
 from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.message import Message
-from ternmq.client.reading.reader import Reader, ReadOptions
+from ternmq.client.reading.reader import Reader, ReadOptions, from_replica
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import FanOut, not_answered
 from ternmq.core.clock import SystemClock
@@ -29,6 +29,8 @@ from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 from ternmq.discovery.hidden_topics import plain_name
 from ternmq.wire.messages.groups import Start
+from ternmq.wire.messages.read import Seek, Sought
+from ternmq.wire.numbers import Command
 
 SAVE_EVERY_S = 1.0
 
@@ -39,6 +41,7 @@ class BroadcastOptions(TypedDict, total=False):
     position: str | Path | None
     codec: Codec | CodecName | None
     broker_group: str
+    from_: Literal["master", "replica"]
 
 
 class Broadcast:
@@ -49,7 +52,8 @@ class Broadcast:
     ) -> None:
         check_value("topic", topic, str)
         check_name("topic", plain_name(topic))
-        check_typed_options("broadcast", options, BroadcastOptions, but=("codec",))
+        check_typed_options("broadcast", options, BroadcastOptions, but=("codec", "from_"))
+        self._from_replica = from_replica(options.get("from_", "master"))
         find_codec(options.get("codec"))
         self._cluster = cluster
         self._topic = topic
@@ -74,9 +78,15 @@ class Broadcast:
     async def _latest(self) -> dict[str, int]:
         admin, end = Admin(self._cluster).tolerant(), Start(at="latest")
         group = self._options.get("broker_group", "")
-        if group:
+        if self._from_replica:
+            fan_out = FanOut(self._cluster, admin.missing, replicas=True)
+            groups = [await fan_out.only("a position", group)] if group else None
+            seek = Seek(topic=self._topic, start=end)
+            ends = await fan_out.ask(Command.SEEK, seek, Sought, groups)
+        elif group:
             return {group: (await admin.seek(self._topic, end, group)).sequence}
-        ends = await admin.seek_all(self._topic, end)
+        else:
+            ends = await admin.seek_all(self._topic, end)
         if not ends:
             raise not_answered(admin.missing, [])
         return {name: sought.sequence for name, sought in ends.items()}
@@ -88,7 +98,7 @@ class Broadcast:
         if self._next is None:
             raise BadRequest("use broadcast() in 'async with' ('with' in ternmq.sync)")
         read: ReadOptions = {"start": self._next, "follow": True}
-        for name in ("codec", "broker_group"):
+        for name in ("codec", "broker_group", "from_"):
             if name in self._options:
                 read[name] = self._options[name]
         reader = Reader(self._cluster, self._topic, read, self._config, late_start=self._begun)

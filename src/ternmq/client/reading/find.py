@@ -21,13 +21,20 @@ from ternmq.client.model.start import milliseconds
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import AWAY, FanOut, Missing
 from ternmq.client.transport.retrying import RetryingRequest
-from ternmq.core.errors import BadRequest, ProtocolError, TernError, Unavailable
+from ternmq.core.errors import (
+    BadRequest,
+    ProtocolError,
+    TernError,
+    TopicNotFound,
+    Unavailable,
+)
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
 from ternmq.core.units import MIB
 from ternmq.discovery.hidden_topics import DEAD_PREFIX, LANE_PREFIX, REFUSED_PREFIX
 from ternmq.wire.messages.publish import FOUND_LIMIT, Find, FoundPlace, FoundPlaces
 from ternmq.wire.messages.pull import DELIVERED
 from ternmq.wire.messages.read import Read
+from ternmq.wire.messages.topics import TopicFind, Topics
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack
 
@@ -128,8 +135,20 @@ class FindCall:
                 found += answer
         if silent and not (find.id is not None and found):  # An id that is found is all there is.
             fan_out.lack(silent, done=sorted(set(groups) - set(silent)))
+        if not found and find.topic:
+            await self._must_exist(find.topic)
         found.sort(key=lambda one: one[0], reverse=True)
         return [finding for _, finding in found[: find.limit]]
+
+    async def _must_exist(self, topic: str) -> None:
+        """Nothing was found: a misspelt topic is an error, not an empty answer."""
+        asked = TopicFind(prefix=topic, limit=1)
+        known = await self._cluster.ask_meta(Command.TOPIC_LIST, asked, Topics)
+        if topic not in [each.name for each in known.topics]:
+            raise TopicNotFound(
+                f"there is no topic {topic!r}; leave it out to look in all, 'tern topic list' "
+                "shows them"
+            )
 
     async def _ask(self, group: str, find: Find) -> "list[tuple[int, Finding]] | TernError":
         """What one broker group has, with the time it was stored."""

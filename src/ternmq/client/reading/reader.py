@@ -89,13 +89,11 @@ class Reader:
         self._follow = options.get("follow", False)
         if self._follow and self._end is not None:
             raise BadRequest("read() goes either to an end or follows, not both")
-        # Who follows goes on without those that are away: they are tried again and again.
-        self._fan_out = FanOut(cluster, {} if self._follow else options.get("missing"))
         self._broker_group = options.get("broker_group", "")
-        source = options.get("from_", "master")
-        if source not in ("master", "replica"):
-            raise BadRequest(f"from_ is {shown(source)}; it can be 'master' or 'replica'")
-        self._from_replica = source == "replica"
+        self._from_replica = from_replica(options.get("from_", "master"))
+        # Who follows goes on without those that are away: they are tried again and again.
+        missing = {} if self._follow else options.get("missing")
+        self._fan_out = FanOut(cluster, missing, replicas=self._from_replica)
         self._late_start = late_start
         self._codec = find_codec(options.get("codec") or config.codec)
 
@@ -178,7 +176,7 @@ class Reader:
     async def _add_new(self, merged: MergeByTime, begun_ms: int) -> None:
         """Broker groups that came since, or were away."""
         start = self._late_start or self._late(begun_ms)
-        for group in [group for group in self._cluster.masters() if group not in merged]:
+        for group in [group for group in self._there() if group not in merged]:
             try:
                 sought = (await self._seek(start, [group])).get(group)
             except TopicNotFound:
@@ -228,8 +226,15 @@ class Reader:
         if lone or self._broker_group:
             return [await self._fan_out.only("a sequence", self._broker_group)]
         if self._follow:
-            return self._cluster.masters() or await self._cluster.some_masters()
+            return self._there() or await self._cluster.some_masters()
         return await self._fan_out.groups()
+
+    def _there(self) -> list[str]:
+        """The broker groups that can be read now; from a replica also while nobody leads them."""
+        masters, away = self._cluster.masters(), self._cluster.away("realtime")
+        if not self._from_replica:
+            return masters
+        return [*masters, *(group for group in away if self._cluster.has_replica(group))]
 
     async def _seek(self, start: Start, groups: list[str]) -> dict[str, Sought]:
         seek = Seek(topic=self._topic, start=start)
@@ -237,3 +242,10 @@ class Reader:
             return await self._fan_out.ask(Command.SEEK, seek, Sought, groups)
         except TopicNotFound as error:
             raise topic_missing(self._topic, error) from None
+
+
+def from_replica(source: object) -> bool:
+    """What `from_` says."""
+    if source not in ("master", "replica"):
+        raise BadRequest(f"from_ is {shown(source)}; it can be 'master' or 'replica'")
+    return source == "replica"

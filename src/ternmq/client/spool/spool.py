@@ -34,6 +34,7 @@ from ternmq.core.ids import ProducerId, check_name, id_to_text
 from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
+from ternmq.wire.messages.publish import PUBLISHED_DUPLICATE
 
 BATCH_ROWS_MAX = 4_096
 BATCH_SIZE_MAX = 1 * MIB
@@ -122,13 +123,15 @@ class Spool:
         self._news.set()
         return waiting
 
-    async def put_patiently(self, topic: str, message: Outgoing, timeout: float) -> SpooledMessage:
+    async def put_patiently(
+        self, topic: str, message: Outgoing, timeout: float, *, waits: bool
+    ) -> SpooledMessage:
         """The same; a full spool is waited for, at most so many seconds."""
         give_up = asyncio.get_running_loop().time() + timeout
         while True:
             self._progress.clear()
             try:
-                return self.put(topic, message, waits=True)
+                return self.put(topic, message, waits=waits)
             except BufferFull:
                 try:
                     async with asyncio.timeout_at(give_up):
@@ -293,7 +296,7 @@ def _fill(published: Published, receipt: OnceReceipt) -> None:
     published.broker_group = receipt.broker_group
     published.base_sequence = receipt.sequence
     published.stored_at_ms = receipt.stored_at_ms
-    published.duplicate = receipt.duplicate
+    published.flags = PUBLISHED_DUPLICATE if receipt.duplicate else 0
 
 
 def joined(parts: Sequence[Published]) -> BatchReceipt:
@@ -307,7 +310,7 @@ def joined(parts: Sequence[Published]) -> BatchReceipt:
         producer = ProducerId(start.producer.start_ms, start.producer.random)
         run = Published(start.topic, producer, start.first_sequence, at - first)
         run.broker_group, run.base_sequence = start.broker_group, start.base_sequence
-        run.stored_at_ms, run.duplicate = start.stored_at_ms, start.duplicate
+        run.stored_at_ms, run.flags = start.stored_at_ms, start.flags
         receipt.stored(first, run)
         first = at
     receipt.finish()
@@ -319,6 +322,6 @@ def _follows(one: Published, other: Published) -> bool:
         one.producer == other.producer
         and one.first_sequence + 1 == other.first_sequence
         and one.base_sequence + 1 == other.base_sequence
-        and (one.broker_group, one.stored_at_ms, one.duplicate)
-        == (other.broker_group, other.stored_at_ms, other.duplicate)
+        and (one.broker_group, one.stored_at_ms, one.flags)
+        == (other.broker_group, other.stored_at_ms, other.flags)
     )

@@ -21,7 +21,7 @@ from ternmq.client.producing.send_once import OnceReceipt, OnceSender
 from ternmq.client.spool.spool import Spool, SpooledMessage, joined
 from ternmq.client.transport.cluster import Cluster
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadRequest, TernError
+from ternmq.core.errors import BadRequest, BufferFull, TernError
 
 
 class SpoolingProducer(Producer):
@@ -40,29 +40,48 @@ class SpoolingProducer(Producer):
 
     async def send(self, topic: str, body: Any, options: SendOptions) -> Receipt:
         """Spool one message, wait until a broker has it; its receipt says where."""
-        return await self._wait(await self._accept(topic, self.prepare(body, options)[0]))
+        return await self._wait(await self._accept(topic, self.prepare(topic, body, options)[0]))
 
     async def send_many(
         self, topic: str, bodies: Sequence[Any], options: SendOptions
     ) -> BatchReceipt:
         """Spool all, then wait for all; the first refusal is raised."""
-        rows = [self._row(body, options) for body in bodies]
+        rows = [self._row(topic, body, options) for body in bodies]
         waiting = [await self._accept(topic, row) for row in rows]
         for one in waiting:
             await self._wait(one)
         return joined([one.published for one in waiting if one.published is not None])
 
+    async def accept_many(
+        self, topic: str, bodies: Sequence[Any], options: SendOptions
+    ) -> BatchReceipt:
+        """Spool all, as there is room; nobody waits until a broker has them."""
+        for row in [self._row(topic, body, options) for body in bodies]:
+            await self._accept(topic, row, waits=False)
+        return BatchReceipt(len(bodies), waited=False)
+
+    def send_many_nowait(self, topic: str, bodies: Sequence[Any], options: SendOptions) -> None:
+        """Spool all; they are in the file when this returns."""
+        messages = [self._message(self._row(topic, body, options)) for body in bodies]
+        for at, message in enumerate(messages):
+            try:
+                self._spool.put(topic, message, waits=False)
+            except BufferFull as error:
+                raise BufferFull(f"{at} messages are in the spool: {error.message}") from error
+
     def send_nowait(self, topic: str, body: Any, options: SendOptions) -> None:
         """Spool one message; it is in the file when this returns."""
-        row, _ = self.prepare(body, options)
+        row, _ = self.prepare(topic, body, options)
         self._spool.put(topic, self._message(row), waits=False)
 
-    def _row(self, body: Any, options: SendOptions) -> Row:
+    def _row(self, topic: str, body: Any, options: SendOptions) -> Row:
         if isinstance(body, Outgoing):
             if any(name != "codec" for name in options):
                 raise BadRequest("an Outgoing has its own key, tag and so on; pass no options")
-            return adopt_outgoing(body, self.clock.now_ms())
-        return self.prepare(body, options)[0]
+            made = adopt_outgoing(body, self.clock.now_ms())
+            self.sizes.check(topic, len(made.body))
+            return made
+        return self.prepare(topic, body, options)[0]
 
     def _message(self, row: Row) -> Outgoing:
         if isinstance(row, Outgoing):
@@ -71,11 +90,12 @@ class SpoolingProducer(Producer):
             return row
         return Outgoing(body=row, born_at_ms=self.clock.now_ms())
 
-    async def _accept(self, topic: str, row: Row) -> SpooledMessage:
+    async def _accept(self, topic: str, row: Row, *, waits: bool = True) -> SpooledMessage:
         message = self._message(row)
         if self.config.on_full == "raise":
-            return self._spool.put(topic, message, waits=True)
-        return await self._spool.put_patiently(topic, message, self.config.delivery_timeout)
+            return self._spool.put(topic, message, waits=waits)
+        timeout = self.config.delivery_timeout
+        return await self._spool.put_patiently(topic, message, timeout, waits=waits)
 
     async def _wait(self, waiting: SpooledMessage) -> Receipt:
         assert waiting.future is not None

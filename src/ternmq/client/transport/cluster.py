@@ -20,7 +20,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.process import VERSION
 from ternmq.core.slots import slot_of
 from ternmq.discovery.cluster_access import ClusterAccess
-from ternmq.discovery.routes import RouteCache
+from ternmq.discovery.routes import WATCH_MS, RouteCache
 from ternmq.discovery.url import read_url
 from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.guarded.user_login import UserGreeting, UserLogin
@@ -83,6 +83,7 @@ class Cluster:
         credential: NodeCredential | None = None,
         tls: OutgoingTls | None = None,
         login: UserLogin | None = None,
+        refresh_s: float = WATCH_MS / 1000,
     ) -> None:
         """With a `credential` it is a server of the cluster that asks; `tls` is its own then, else
         as the url says. With a `login` it is a user."""
@@ -105,7 +106,9 @@ class Cluster:
             else NodeGreeting(self.hello, credential),
             self._tls,
         )
-        self._cache = RouteCache(named.addresses, self._greeting, timeout=timeout)
+        self._cache = RouteCache(
+            named.addresses, self._greeting, timeout=timeout, refresh_s=refresh_s
+        )
         self._servers: dict[tuple[Kind, str], Link] = {}
         self._readers: dict[str, Link] = {}
         self._stale = False
@@ -146,6 +149,10 @@ class Cluster:
         masters = self._cache.masters(kind)
         staying = [route.broker_group for route in masters if not route.draining]
         return staying or [route.broker_group for route in masters]
+
+    def body_sizes(self) -> dict[str, int]:
+        """What topics take at most, those that take less than any."""
+        return self._cache.routes.body_sizes if self._cache.routes is not None else {}
 
     def weights(self) -> dict[str, int]:
         """How much groups get of what is shared out by weight; those not named the same."""
@@ -218,7 +225,12 @@ class Cluster:
         if link is None:
 
             async def find() -> str:
-                master = await self._address(group, "realtime")
+                try:
+                    master = await self._address(group, "realtime")
+                except Unavailable:  # Nobody leads: a replica has what was safe then.
+                    if not self.has_replica(group):
+                        raise
+                    master = ""
                 return next(iter(self._replicas(group)), master)
 
             link = self._readers[group] = Link(find, self._greeting, timeout=self.timeout)
@@ -267,6 +279,10 @@ class Cluster:
         for link in [*self._servers.values(), *self._readers.values()]:
             link.abandon()
         self._cache.abandon()
+
+    def has_replica(self, group: str) -> bool:
+        """Is a replica of it there?"""
+        return bool(self._replicas(group))
 
     def _replicas(self, group: str) -> list[str]:
         wanted = (group, "replica", "realtime")

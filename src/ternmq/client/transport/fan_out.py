@@ -39,7 +39,11 @@ Missing = dict[str, str]
 class FanOut:
     """The broker groups of a cluster, asked together."""
 
-    def __init__(self, cluster: Cluster, missing: Missing | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, missing: Missing | None = None, *, replicas: bool = False
+    ) -> None:
+        """`replicas`: where nobody leads a replica is asked; for questions that it answers."""
+        self._replicas = replicas
         self._cluster = cluster
         self.missing = missing
 
@@ -146,12 +150,24 @@ class FanOut:
     async def _one(
         self, group: str, command: Command, record: Record, answer: type[T]
     ) -> "T | TernError":
+        cluster = self._cluster
         try:
-            if self._is_away(group):
-                await self._back(group)
-            return await self._cluster.ask(self._cluster.broker(group), command, record, answer)
+            if not self._led_by_nobody(group):
+                if self._is_away(group):
+                    await self._back(group)
+                return await cluster.ask(cluster.broker(group), command, record, answer)
+        except TernError as error:
+            # Its master may be dead without anybody having noticed before.
+            if not isinstance(error, Unavailable) or not self._led_by_nobody(group):
+                return error
+        try:
+            return await cluster.ask(cluster.reader(group), command, record, answer)
         except TernError as error:
             return error
+
+    def _led_by_nobody(self, group: str) -> bool:
+        """And a replica may answer instead."""
+        return self._replicas and self._is_away(group) and self._cluster.has_replica(group)
 
     def _is_away(self, group: str) -> bool:
         return group not in self._cluster.masters() and group in self._cluster.away("realtime")

@@ -18,6 +18,7 @@ from ternmq.core.errors import BadRequest, TernError, TooLarge
 from ternmq.core.units import DAY_MS, KIB
 from ternmq.delay.store.store import DelayStore
 from ternmq.discovery.directory import TopicDirectory
+from ternmq.intake.answer_flags import AnswerFlags
 from ternmq.intake.pending_batches import (
     PendingBatch,
     PendingBatches,
@@ -71,7 +72,10 @@ class Acceptor:
         self._auto_create = auto_create
         self._on_safe = on_safe
         self._pending: PendingBatches[PendingAccept] = PendingBatches(
-            "the delay server", store.wal.producers
+            "the delay server",
+            store.wal.producers,
+            # Delivery records are the broker's that gets the message when it is due.
+            AnswerFlags(gate, synced=True, traced=False),
         )
         self._target: MessageTarget[PendingAccept] = MessageTarget(
             store.wal.messages, attrgetter("append"), self._told, offers_alone=False
@@ -123,7 +127,8 @@ class Acceptor:
             return
         stored = self._pending.stored(incoming)
         if stored is not None:
-            answer_repeat(peer, frame.correlation, stored, incoming.row_count)
+            flags = self._pending.flags.now
+            answer_repeat(peer, frame.correlation, stored, incoming.row_count, flags)
             return
         append = append_of(frame.payload, incoming, topic.id, self._now_ms(), peer.endpoints)
         self._store.names[topic.id] = topic.name
@@ -165,7 +170,7 @@ class Acceptor:
             item.fail(error)
         else:
             # A delay counts from when it was received, so that is what a receipt can add it to.
-            item.answer(item.append.received_at_ms)
+            item.answer(item.append.received_at_ms, self._pending.flags.now)
 
     async def close(self) -> None:
         await self._pending.finish()

@@ -162,6 +162,10 @@ class Registry(Protocol):
         """Exactly these servers are heard by the meta server whose registry this is; each was so
         many seconds ago."""
 
+    def show_clients(self, clients: Mapping[str, bytes]) -> None:
+        """Exactly these are connected to the meta server whose registry this is, with what is said
+        of each; for people who look there. A registry that shows nobody does nothing."""
+
     def held(self) -> dict[str, float | None]:
         """Servers that other meta servers hear, and for how many seconds each has been silent
         towards all of them; None: the registry only knows that somebody hears it."""

@@ -191,6 +191,9 @@ class SqlRegistry:
     def hold(self, silent_s: Mapping[str, float]) -> None:
         self._repeated(lambda connection: put_heard(connection, self._holder, silent_s))
 
+    def show_clients(self, clients: Mapping[str, bytes]) -> None:
+        """Nobody looks for clients in a database: `tern group show` has the consumers."""
+
     def held(self) -> dict[str, float | None]:
         with self._transaction() as connection:
             return {**heard_by_others(connection, self._holder)}

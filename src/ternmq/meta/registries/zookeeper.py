@@ -6,6 +6,7 @@
     /gone/ID          a deleted topic       /groups/ID/=NAME a group of a live topic: its id
     /epochs/=GROUP    the last epoch        /servers/KIND=GROUP   servers that hold messages
     /standings/KIND=GROUP  how a broker group stands      /alive/…   see `zookeeper_alive`
+    /clients/…        clients, if they are shown: likewise
     /news/VERSION     which topics that version changed; 0: servers, -1: standings
 
 Every change is one transaction of `zookeeper_tree` and puts itself into the news. A change whose
@@ -34,7 +35,7 @@ from ternmq.meta.registries.registry import (
     NewTopic,
     check_names,
 )
-from ternmq.meta.registries.zookeeper_alive import Alive
+from ternmq.meta.registries.zookeeper_alive import CLIENTS, SERVERS, Alive
 from ternmq.meta.registries.zookeeper_tree import (
     OVERTAKEN,
     Overtaken,
@@ -56,6 +57,7 @@ FOLDERS = (
     "/servers",
     "/standings",
     "/alive",
+    "/clients",
     "/news",
 )
 SERVERS_CHANGED = 0
@@ -75,7 +77,8 @@ class ZooKeeperRegistry:
 
     def __init__(self, tree: ZooKeeperTree) -> None:
         self._tree = tree
-        self._alive = Alive(tree)
+        self._alive = Alive(tree, SERVERS)
+        self._clients = Alive(tree, CLIENTS)
         self._cluster = ""
 
     @classmethod
@@ -319,7 +322,10 @@ class ZooKeeperRegistry:
         self._tree.repeated(forget)
 
     def hold(self, silent_s: Mapping[str, float]) -> None:
-        self._alive.hold(frozenset(silent_s))
+        self._alive.hold(dict.fromkeys(silent_s, b""))
+
+    def show_clients(self, clients: Mapping[str, bytes]) -> None:
+        self._clients.hold(clients)
 
     def held(self) -> dict[str, float | None]:
         return dict.fromkeys(self._alive.others())

@@ -1,9 +1,12 @@
-"""Servers that a meta server hears, as ephemeral nodes: `/alive/MEMBER=SESSION`.
+"""Whom a meta server hears, as ephemeral nodes: servers `/alive/MEMBER=SESSION`, and, where that
+is wanted, clients `/clients/APP:ID=SESSION`.
 
 They are gone when the meta server says so, or when its session with ZooKeeper ends because it died.
-So meta servers know whom the others hear. A new session makes its nodes anew.
+So meta servers know whom the others hear, and people see who is there. A new session makes its
+nodes anew. What is written in a node stays as it was when it was made.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -12,19 +15,22 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 from ternmq.core.errors import Unavailable
 from ternmq.meta.registries.zookeeper_tree import ZooKeeperTree, now
 
-FOLDER = "/alive"
+SERVERS = "/alive"
+CLIENTS = "/clients"
 
 
 class Alive:
     """The nodes of one session, and of the others."""
 
-    def __init__(self, tree: ZooKeeperTree) -> None:
+    def __init__(self, tree: ZooKeeperTree, folder: str) -> None:
         self._tree = tree
+        self._folder = folder
         self._session = ""
         self._mine: frozenset[str] = frozenset()
 
-    def hold(self, members: frozenset[str]) -> None:
-        """Exactly these from now on; raises `Unavailable`."""
+    def hold(self, wanted: Mapping[str, bytes]) -> None:
+        """Exactly these from now on, with what is said of each; raises `Unavailable`."""
+        members = frozenset(wanted)
         known = self._tree.client.client_id
         if known is None:
             raise Unavailable(f"the registry ({self._tree.description}) does not answer")
@@ -32,7 +38,7 @@ class Alive:
         if session != self._session:
             self._session, self._mine = session, frozenset()
         for member in sorted(members - self._mine):
-            self._tree.asked(partial(self._make, member))
+            self._tree.asked(partial(self._make, member, wanted[member]))
             self._mine |= {member}
         for member in sorted(self._mine - members):
             self._tree.asked(partial(self._drop, member))
@@ -40,16 +46,16 @@ class Alive:
 
     def others(self) -> frozenset[str]:
         """Servers that any other meta server hears."""
-        nodes = (node.partition("=") for node in self._tree.children(FOLDER))
+        nodes = (node.partition("=") for node in self._tree.children(self._folder))
         return frozenset(member for member, _, session in nodes if session != self._session)
 
-    def _make(self, member: str) -> None:
+    def _make(self, member: str, said: bytes) -> None:
         with suppress(NodeExistsError):
-            now(self._tree.client.create_async(self._path(member), b"", ephemeral=True))
+            now(self._tree.client.create_async(self._path(member), said, ephemeral=True))
 
     def _drop(self, member: str) -> None:
         with suppress(NoNodeError):
             now(self._tree.client.delete_async(self._path(member)))
 
     def _path(self, member: str) -> str:
-        return f"{FOLDER}/{member}={self._session}"
+        return f"{self._folder}/{member}={self._session}"

@@ -12,6 +12,9 @@ import msgspec
 from ternmq.wire.messages.order_keys import Home, Placement
 from ternmq.wire.messages.servers import Route, Routes
 
+BODY_SIZES_MAX = 1_000
+"""Topics whose size limits clients are told: every client gets them with every change."""
+
 
 class RouteTable:
     """Routes by broker group, address and kind."""
@@ -22,6 +25,7 @@ class RouteTable:
         self._remembered: list[Route] = []
         self._placement: Placement | None = None
         self._homes: dict[str, Home] = {}
+        self._body_sizes: dict[str, int] = {}
         self.changed = asyncio.Event()
         """Set when the routes are others than they were; then another event is here."""
 
@@ -55,6 +59,16 @@ class RouteTable:
                 self._homes[topic] = home
             self._change(self._routes.servers)
 
+    def limit_bodies(self, topic: str, size: int | None) -> None:
+        """A topic takes no larger bodies than this; None: as large as any, or it is gone."""
+        if self._body_sizes.get(topic) == size:
+            return
+        sizes = {name: each for name, each in self._body_sizes.items() if name != topic}
+        if size is not None and len(sizes) < BODY_SIZES_MAX:
+            sizes[topic] = size
+        self._body_sizes = sizes
+        self._change(self._routes.servers)
+
     def masters(self) -> list[str]:
         """The broker groups that take messages, and are not being drained."""
         return [
@@ -74,6 +88,7 @@ class RouteTable:
             away=away,
             placement=self._placement,
             homes=self._homes,
+            body_sizes=self._body_sizes,
         )
         if made != self._routes:
             self._routes = msgspec.structs.replace(made, version=made.version + 1)

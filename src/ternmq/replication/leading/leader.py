@@ -356,6 +356,11 @@ class Leader:
         """Nobody else has to have what is written here."""
         return not self._in_sync.required
 
+    @property
+    def copied(self) -> bool:
+        """What counts is with others too."""
+        return bool(self._in_sync.required) and self._in_sync.waits
+
     def learn(self, standing: Standing) -> None:
         """The registry says so."""
         if standing.broker_group != self._group or self.ended.done() or standing.claims:

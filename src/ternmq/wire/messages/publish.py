@@ -9,6 +9,11 @@ PUBLISHED = struct.Struct("<QQqII")  # topic id, base sequence, stored at ms, co
 
 
 PUBLISHED_DUPLICATE = 1  # A repeat was recognised; this is the first one's receipt.
+PUBLISHED_SAFETY = 6  # How safe it is, one of the next three; 0: a server before 0.2 does not say.
+PUBLISHED_WRITTEN = 2  # The server's operating system has it (flush = "async").
+PUBLISHED_SYNCED = 4  # It is on the server's disk.
+PUBLISHED_REPLICATED = 6  # Every replica in step has it too.
+PUBLISHED_TRACED = 8  # Delivery records of it are kept: the trace and the archive show it.
 
 
 State = Literal["dead", "expired", "filtered", "skipped", "unknown"]

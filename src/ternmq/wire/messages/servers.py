@@ -40,6 +40,9 @@ class Routes(Record, frozen=True):
     """None: every group takes the same, and nobody has sent with an order key yet."""
     homes: dict[str, Home] = {}
     """Topics that do not live on every group."""
+    body_sizes: dict[str, Number] = {}
+    """Topics that take only smaller bodies than all do, so that producers say so at once; of many
+    such topics some, the brokers know them all."""
 
 
 class Register(Record, frozen=True):

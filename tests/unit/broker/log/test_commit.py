@@ -27,6 +27,7 @@ class Others:
         self.paused = False
         self.lacks = ""
         self.alone = False
+        self.copied = False
         self.marks = {MESSAGES: 0, PULLS: 0}
         self.ends = {MESSAGES: 0, PULLS: 0}
         self.durable = {MESSAGES: 0, PULLS: 0}

@@ -1,13 +1,14 @@
 """`send_many`: splitting, order, what is checked before, what failed after."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 import ternmq
 from ternmq.batch.view import BatchView
 from ternmq.client.producing import accumulator
-from ternmq.core.errors import BadRequest, DiskFull, TooLarge
+from ternmq.core.errors import BadRequest, BufferFull, DiskFull, TooLarge
 from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
 from ternmq.wire.numbers import Command
@@ -137,15 +138,152 @@ async def test_the_loop_goes_on_while_a_long_list_is_sent(mq: ternmq.Client) -> 
     assert turns > 20
 
 
-async def test_a_list_larger_than_the_buffer_goes_through(broker: FakeBroker) -> None:
-    async with ternmq.connect(
-        broker.url, buffer_messages_max=100, batch_rows_max=50, on_full="raise"
-    ) as mq:
-        receipt = await mq.send_many("orders", [b"x"] * 1000)
-        await until(lambda: mq.stats().buffered == 0)
+@pytest.mark.parametrize("key", [None, "k"], ids=["plain", "with options"])
+async def test_a_list_larger_than_the_buffer_goes_through_in_parts(
+    broker: FakeBroker, key: str | None
+) -> None:
+    """D2: the bound holds for lists too, none of the requests is larger."""
+    async with ternmq.connect(broker.url, buffer_messages_max=100) as mq:
+        receipt = await mq.send_many("orders", [b"x"] * 1000, key=key)
+        assert mq.stats().buffered == 0
 
     assert len(receipt) == 1000
     assert receipt.failures == []
+    assert max(BatchView(batch).count for batch in broker.published) <= 100
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"key": "k"}, {"order_key": "k"}, {"delay": 60}],
+    ids=["plain", "with options", "ordered", "for later"],
+)
+@pytest.mark.parametrize("count", [11, 5_000])
+async def test_a_list_over_the_bound_is_told_at_once_and_nothing_of_it_is_sent(
+    broker: FakeBroker, count: int, options: dict[str, Any]
+) -> None:
+    """D2: where the application chose to be told."""
+    broker.delay_groups = ["later"]
+    async with ternmq.connect(broker.url, buffer_messages_max=10, on_full="raise") as mq:
+        with pytest.raises(BufferFull, match=f"this list has {count} messages"):
+            await mq.send_many("orders", [b"x"] * count, **options)
+        with pytest.raises(BufferFull, match=f"this list has {count} messages"):
+            await mq.send_many("orders", [b"x"] * count, wait_for_store=False, **options)
+        with pytest.raises(BufferFull, match=f"this list has {count} messages"):
+            mq.send_many_nowait("orders", [b"x"] * count, **options)
+        assert (broker.published, mq.stats().buffered, mq.stats().buffered_size) == ([], 0, 0)
+
+        await mq.send_many("orders", [b"x"] * 10, **options)
+        assert (mq.stats().buffered, mq.stats().buffered_size) == (0, 0)
+
+
+async def test_what_a_cancelled_list_was_promised_is_given_back(broker: FakeBroker) -> None:
+    """D2: the bound counts what is under way, not what nobody sends any more."""
+    broker.behave(Command.PUBLISH, lambda peer, frame: True)
+    options = {"on_full": "raise", "batch_rows_max": 1, "inflight_max": 2, "delivery_timeout": 1}
+    async with ternmq.connect(broker.url, **options) as mq:  # type: ignore[arg-type]
+        sending = asyncio.create_task(mq.send_many("orders", [bytes(400_000)] * 20))
+        await until(lambda: mq.stats().under_way == 2)
+        assert mq.stats().buffered == 20
+        sending.cancel()
+        await asyncio.wait([sending])
+        assert mq.stats().buffered == 2
+
+
+# Lists that nobody waits for.
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"key": "k"}, {"order_key": "k"}, {"delay": 60}],
+    ids=["plain", "with options", "ordered", "for later"],
+)
+@pytest.mark.parametrize("blocking", [True, False], ids=["nowait", "when there is room"])
+async def test_a_list_is_sent_one_way(
+    broker: FakeBroker, blocking: bool, options: dict[str, Any]
+) -> None:
+    """R8: per batch, waiting for the store or not."""
+    broker.delay_groups = ["later"]
+    bodies = [b"%d" % at for at in range(3_000)]
+    async with ternmq.connect(broker.url, batch_rows_max=1_000) as mq:
+        if blocking:
+            mq.send_many_nowait("orders", bodies, **options)
+        else:
+            receipt = await mq.send_many("orders", bodies, wait_for_store=False, **options)
+            assert (len(receipt), receipt.waited, receipt.failures) == (3_000, False, [])
+            with pytest.raises(BadRequest, match="wait_for_store=False"):
+                receipt[0]
+        await mq.flush()
+        assert stored_bodies(broker, "orders") == bodies
+        assert (mq.stats().sent, mq.stats().buffered_size) == (3_000, 0)
+    assert 3 <= len(broker.published) < 20, "batches, not messages"
+
+
+async def test_a_one_way_list_waits_for_room_and_for_nothing_else(broker: FakeBroker) -> None:
+    """R8, D2: answers come later; the buffer's bound holds back."""
+    held: list[tuple[Peer, Frame]] = []
+
+    def hold(peer: Peer, frame: Frame) -> bool:
+        held.append((peer, frame))
+        return True
+
+    broker.behave(Command.PUBLISH, hold)
+    async with ternmq.connect(broker.url, buffer_messages_max=100, batch_rows_max=50) as mq:
+        await mq.send_many("orders", [b"x"] * 100, wait_for_store=False)
+        more = asyncio.create_task(mq.send_many("orders", [b"y"] * 50, wait_for_store=False))
+        await until(lambda: len(held) == 2)
+        assert not more.done()
+        while not more.done() or mq.stats().buffered:
+            for peer, frame in held:
+                receipt = broker.store(frame.payload)
+                peer.answer(frame.command, frame.correlation, receipt)
+            held.clear()
+            await asyncio.sleep(0)
+    assert stored_bodies(broker, "orders") == [b"x"] * 100 + [b"y"] * 50
+
+
+async def test_messages_of_a_one_way_list_that_are_not_stored_are_told_one_by_one(
+    broker: FakeBroker,
+) -> None:
+    """R8: as those of send_nowait."""
+    told: list[str] = []
+    broker.refuse(Command.PUBLISH, BadRequest("not today"))
+    async with ternmq.connect(broker.url, on_error=lambda topic, _: told.append(topic)) as mq:
+        mq.send_many_nowait("orders", [b"a", b"b"])
+        await mq.flush()
+        assert (told, mq.stats().failed) == (["orders", "orders"], 2)
+
+
+async def test_a_list_that_nobody_waits_for_cannot_be_confirmed(mq: ternmq.Client) -> None:
+    """R8: wrong calls are told."""
+    with pytest.raises(BadRequest, match="wait_for_store is 'no'"):
+        await mq.send_many("orders", [b"x"], wait_for_store="no")  # type: ignore[arg-type]
+    with pytest.raises(BadRequest, match="confirm_group"):
+        await mq.send_many("orders", [b"x"], wait_for_store=False, confirm_group="billing")
+    with pytest.raises(BadRequest, match="confirm_group"):
+        mq.send_many_nowait("orders", [b"x"], confirm_group="billing")
+
+
+@pytest.mark.parametrize("limit", ["client", "topic"])
+async def test_a_body_over_the_size_limit_is_told_at_once(broker: FakeBroker, limit: str) -> None:
+    """D2: of this client or of its topic, also one-way."""
+    if limit == "topic":
+        broker.body_sizes = {"orders": 65_536}
+    options: dict[str, Any] = {} if limit == "topic" else {"body_size_max": 65_536}
+    async with ternmq.connect(broker.url, **options) as mq:
+        good, bad = bytes(65_536), bytes(65_537)
+        with pytest.raises(TooLarge, match="at most 65536"):
+            mq.send_nowait("orders", bad)
+        with pytest.raises(TooLarge, match="at most 65536"):
+            await mq.send("orders", bad, key="k")
+        with pytest.raises(TooLarge, match=r"message 1: .*at most 65536"):
+            await mq.send_many("orders", [good, bad])
+        with pytest.raises(TooLarge, match=r"message 1: .*at most 65536"):
+            mq.send_many_nowait("orders", [good, ternmq.Outgoing(body=bad)])
+        mq.send_nowait("orders", good)
+        await mq.send_many("orders", [good])
+        if limit == "topic":
+            await mq.send("other", bad)
+    assert mq.config.body_size_max >= 65_536
 
 
 # Short lists share batches.

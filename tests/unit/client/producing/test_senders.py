@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import ternmq
-from ternmq.core.errors import DiskFull, OverLimit, ReadOnly, Unavailable
+from ternmq.core.errors import DiskFull, OverLimit, ReadOnly, SendUnknown, Unavailable
 from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.servers import Route, Routes
@@ -219,3 +219,97 @@ async def test_a_silent_group_gets_no_new_messages(pair: tuple[FakeBroker, FakeB
         assert len(set(second.published)) == before
         second.behaviours.pop(Command.PUBLISH)
         await mq.flush()
+
+
+# As often as the application wants.
+
+
+def silent(peer: Peer, frame: Frame) -> bool:
+    return True
+
+
+async def test_a_refused_message_is_tried_as_often_as_was_chosen(
+    pair: tuple[FakeBroker, FakeBroker],
+) -> None:
+    """R20: with one try nobody else is asked."""
+    for broker in pair:
+        broker.refuse(Command.PUBLISH, ReadOnly("no replica"))
+    async with ternmq.connect(pair[0].url, tries_max=1) as mq:
+        with pytest.raises(ReadOnly):
+            await mq.send("orders", b"paid")
+    assert sum(len(broker.published) for broker in pair) == 1
+
+    async with ternmq.connect(pair[0].url, tries_max=2) as mq:
+        with pytest.raises(ReadOnly):
+            await mq.send("orders", b"paid")
+    assert sum(len(broker.published) for broker in pair) == 3
+    assert all(broker.published for broker in pair), "the second try is another group's"
+
+
+async def test_tries_of_messages_that_are_waited_for_and_of_one_way_messages_are_apart(
+    broker: FakeBroker,
+) -> None:
+    """R20: without an answer; long before the time is over."""
+    broker.behave(Command.PUBLISH, silent)
+    told: list[ternmq.TernError] = []
+    async with ternmq.connect(
+        broker.url,
+        tries_max=2,
+        tries_max_nowait=3,
+        request_timeout=0.02,
+        resend_after=0.02,
+        resend_times=1000,
+        on_error=lambda topic, error: told.append(error),
+    ) as mq:
+        with pytest.raises(SendUnknown, match="in 2 tries") as failure:
+            await mq.send("orders", b"paid")
+        assert (len(broker.published), len(failure.value.ids)) == (2, 1)
+
+        mq.send_nowait("orders", b"log")
+        await mq.flush()
+        assert len(broker.published) == 5
+        assert "in 3 tries" in told[0].message
+
+
+async def test_three_tries_on_three_groups_then_an_error() -> None:
+    """J9: different brokers, also where the first may have stored it."""
+    async with fake_broker() as a, fake_broker() as b, fake_broker() as c:
+        announce(a, a.address, b.address, c.address)
+        for broker in (a, b, c):
+            broker.behave(Command.PUBLISH, silent)
+        options = {"tries_max": 3, "allow_duplicates": True, "request_timeout": 0.05}
+        async with ternmq.connect(a.url, **options) as mq:  # type: ignore[arg-type]
+            with pytest.raises(SendUnknown, match="in 3 tries"):
+                await mq.send("orders", b"paid")
+        assert [len(broker.published) for broker in (a, b, c)] == [1, 1, 1]
+
+
+async def test_a_group_that_cannot_be_reached_uses_up_tries(broker: FakeBroker) -> None:
+    """R20: certainly not stored, and said so."""
+    announce(broker, "127.0.0.1:1")
+    async with ternmq.connect(broker.url, tries_max=2) as mq:
+        with pytest.raises(Unavailable):
+            await mq.send("orders", b"paid")
+        assert mq.stats().failed == 1
+
+
+async def test_who_does_not_want_it_has_failing_groups_not_avoided(
+    pair: tuple[FakeBroker, FakeBroker],
+) -> None:
+    """R20: avoiding is a choice; what is refused goes to another group all the same."""
+    first, second = pair
+    first.refuse(Command.PUBLISH, ReadOnly("no replica"))
+    async with ternmq.connect(first.url, avoid_failing=False) as mq:
+        for n in range(20):
+            await mq.send("orders", b"%d" % n)
+    assert len(first.published) == 10
+    assert len(second.batches["orders"]) == 20
+
+
+@pytest.mark.parametrize(
+    "options", [{"tries_max": 0}, {"tries_max_nowait": 1.5}, {"avoid_failing": "no"}]
+)
+def test_impossible_tries_are_refused(options: dict[str, object]) -> None:
+    """R20: before anything runs."""
+    with pytest.raises(ternmq.BadConfig, match=next(iter(options))):
+        ternmq.connect("tern://127.0.0.1", **options)  # type: ignore[arg-type]

@@ -142,8 +142,10 @@ async def test_a_full_spool_is_waited_for_or_refused(tmp_path: Path, broker: Bro
         with pytest.raises(BufferFull):
             made.put("t", message(b"x" * 1_500), waits=False)
         with pytest.raises(BufferFull):
-            await made.put_patiently("t", message(b"x" * 1_500), timeout=0.05)
-        waits = asyncio.create_task(made.put_patiently("t", message(b"y" * 1_500), timeout=20))
+            await made.put_patiently("t", message(b"x" * 1_500), timeout=0.05, waits=True)
+        waits = asyncio.create_task(
+            made.put_patiently("t", message(b"y" * 1_500), timeout=20, waits=True)
+        )
         await asyncio.sleep(0)
         broker.groups = ["main"]
         waiting = await waits

@@ -1,0 +1,34 @@
+"""The fixtures that users' tests have, in a run of pytest of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = """
+def test_a_message_goes_through(tern_mq, tern_topic):
+    tern_mq.send(tern_topic, b"o-1")
+    with tern_mq.consumer(tern_topic, group="g") as consumer:
+        for message in consumer:
+            assert message.body == b"o-1"
+            message.ack()
+            break
+
+
+def test_another_test_has_another_topic(tern_mq, tern_topic, tern_url):
+    assert tern_url.startswith("tern://127.0.0.1:")
+    tern_mq.send(tern_topic, b"x")
+    assert [message.body for message in tern_mq.read(tern_topic)] == [b"x"]
+"""
+
+
+def test_an_application_is_tested_against_a_real_node(tmp_path: Path) -> None:
+    (tmp_path / "test_shop.py").write_text(TESTS)
+    plugin = ["-p", "no:cacheprovider", "-p", "ternmq.testing.pytest_plugin"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugin, "--rootdir", str(tmp_path), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert "2 passed" in ran.stdout, ran.stdout + ran.stderr
