@@ -118,6 +118,10 @@ NUMBERS = {
     "BASE_READ": 96,
     "PLACE": 100,
     "SLOTS_OPEN": 101,
+    "USER_SET": 110,
+    "USER_LIST": 111,
+    "USER_REMOVE": 112,
+    "GRANT_SET": 113,
 }
 
 
@@ -155,7 +159,7 @@ def test_a_hello_of_release_0_1_is_one_without_a_proof() -> None:
         (Auth(proof=b"pp"), "91c40270 70"),
         (
             Welcome(protocol=1, version="0.1", role="broker", node="n", broker_group="a", epoch=9),
-            "9801a330 2e31a662 726f6b65 72a16ea1 6109cd0b b800",
+            "9901a330 2e31a662 726f6b65 72a16ea1 6109cd0b b800a0",
         ),
         (Notice(kind="stopping"), "92a87374 6f707069 6e67a0"),
         (
@@ -200,6 +204,14 @@ def test_a_topic_of_the_first_release_is_still_read() -> None:
     old = bytes.fromhex("9405a1740693c290ce00400000")
 
     assert unpack(old, Topic) == Topic(id=5, name="t", created_at_ms=6)
+
+
+def test_a_welcome_of_the_first_release_is_still_read() -> None:
+    old = bytes.fromhex("9801a3302e31a662726f6b6572a16ea16109cd0bb800")
+
+    assert unpack(old, Welcome) == Welcome(
+        protocol=1, version="0.1", role="broker", node="n", broker_group="a", epoch=9
+    )
 
 
 def test_a_failure_is_code_message_details() -> None:

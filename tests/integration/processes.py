@@ -358,12 +358,21 @@ class NodeFactory:
             server.start()
         return server
 
-    def cluster(self, *arguments: str, start: bool = True) -> Cluster:
+    def cluster(
+        self,
+        *arguments: str,
+        start: bool = True,
+        environment: Mapping[str, str] | None = None,
+    ) -> Cluster:
         """A whole cluster by `tern cluster`, of at most ten servers."""
         home = self._folder / f"cluster-{len(self._made) + 1}"
         home.mkdir()
         cluster = Cluster(
-            port=free_ports(10), data_dir=home / "data", output_dir=home, arguments=arguments
+            port=free_ports(10),
+            data_dir=home / "data",
+            output_dir=home,
+            arguments=arguments,
+            environment=environment,
         )
         self._made.append(cluster)
         if start:
@@ -398,9 +407,16 @@ class Ran:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def tern(*arguments: str, url: str | None = None, stdin: bytes = b"", code: int | None = 0) -> Ran:
+def tern(
+    *arguments: str,
+    url: str | None = None,
+    stdin: bytes = b"",
+    code: int | None = 0,
+    password: str | None = None,
+) -> Ran:
     """Run a `tern` command to its end; `code=None` takes any exit code."""
-    environment = clean_environment({"TERN_URL": url} if url is not None else None)
+    given = {"TERN_URL": url, "TERN_PASSWORD": password}
+    environment = clean_environment({name: text for name, text in given.items() if text})
     with ExitStack() as stack:
         typed, out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
         typed.write(stdin)

@@ -6,8 +6,8 @@ it, is measured before that one: so what is copied never names bytes that are no
 server's, derived tables included, so that a restored one starts as quickly as after a crash.
 
 Left out: locks, the node secret (who reads a backup must not be a server), files that are still
-being written, what was put aside as damaged, and the side files of a SQLite registry (it is copied
-by SQLite itself). Pure.
+being written, the reserve of a full disk, what was put aside as damaged, and the side files of a
+SQLite registry (it is copied by SQLite itself). Pure.
 """
 
 from pathlib import PurePosixPath
@@ -19,7 +19,7 @@ LOG_ORDER = ("pull", "dispatch", "schedule", "decisions", "wal", "message")
 REGISTRY = "registry.db"
 STAGING = "backup.tmp"
 _LEFT_OUT = frozenset(
-    {"lock", "node-secret", f"{REGISTRY}-wal", f"{REGISTRY}-shm", f"{REGISTRY}-journal"}
+    {"lock", "node-secret", "reserve", f"{REGISTRY}-wal", f"{REGISTRY}-shm", f"{REGISTRY}-journal"}
 )
 _FOLDERS_LEFT_OUT = frozenset({"quarantine", STAGING})
 

@@ -41,6 +41,7 @@ from ternmq.broker.publishing.confirm import Confirmer
 from ternmq.broker.publishing.publish import Publisher
 from ternmq.broker.publishing.publish_once import OncePublisher
 from ternmq.broker.router import BrokerHandlers, BrokerRouter
+from ternmq.broker.slots.known_placement import KnownPlacement
 from ternmq.broker.slots.open_transactions import OpenTransactionSlots
 from ternmq.broker.slots.peer_brokers import PeerBrokers
 from ternmq.broker.slots.slots import Slots
@@ -219,7 +220,7 @@ class BrokerParts:
 
     def _make_slots(self) -> Slots:
         return Slots(
-            directory=self._directory,
+            places=KnownPlacement(self._directory, self._disk, self.store.placement_path),
             groups=self.groups,
             consume=self.store.consume,
             peer_brokers=PeerBrokers(self._member.place.broker_group, self._member.access),

@@ -94,8 +94,13 @@ class BrokerRouter:
             Command.PUBLISH_ONCE: batch(to.once_publisher.publish),
             Command.CONFIRM: to.confirmer.confirm,
             Command.HALF: batch(to.half_batches.stage),
-            Command.HALF_END: later(transactions.HalfEnd, to.half_batches.end),
-            Command.DETACHED_END: later(transactions.DetachedEnd, to.unfenced.end_detached),
+            Command.HALF_END: later_for(
+                transactions.HalfEnd, lambda peer, end: to.half_batches.end(end, peer.rights)
+            ),
+            Command.DETACHED_END: later_for(
+                transactions.DetachedEnd,
+                lambda peer, end: to.unfenced.end_detached(end, peer.rights),
+            ),
             Command.CHECKER: now_for(Empty, to.check_back.here),
             Command.HALF_LIST: later(transactions.HalfFind, to.check_back.find),
             # Consumers and readers.

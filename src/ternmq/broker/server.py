@@ -15,6 +15,7 @@ from ternmq.discovery.directory import ClusterDirectory
 from ternmq.replication.member.member_place import MemberPlace
 from ternmq.replication.roles.member_server import MemberCluster, MemberServer, serving_member
 from ternmq.storage.files.disk import Disk, RealDisk
+from ternmq.storage.files.reserve import ReservedDisk
 from ternmq.wire.messages.hello import BROKER
 
 
@@ -29,8 +30,9 @@ async def serve(
     access: ClusterAccess,
 ) -> AsyncIterator[MemberServer]:
     """Run a broker while the block runs; by `access` it finds others."""
-    disk = disk or RealDisk()
-    kind = BrokerKind(config, place.data_dir / "broker", clock=clock, disk=disk, access=access)
+    home = place.data_dir / "broker"
+    disk = disk or ReservedDisk(RealDisk(), home)
+    kind = BrokerKind(config, home, clock=clock, disk=disk, access=access)
     cluster = MemberCluster(directory=directory, access=access, app=BROKER)
     async with serving_member(kind, config, place, cluster, clock=clock, disk=disk) as broker:
         yield broker

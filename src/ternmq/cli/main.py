@@ -12,8 +12,9 @@ from typing import Annotated
 import typer
 
 from ternmq import __version__
+from ternmq.cli.access import grant, quota, user
 from ternmq.cli.jobs import outbox, pipeline
-from ternmq.cli.messages import consume, dead, delay, find, half, ledger, send, unsent
+from ternmq.cli.messages import consume, dead, delay, export, find, half, ledger, send, unsent
 from ternmq.cli.processes import cluster, settings, up
 from ternmq.cli.servers import backup, bench, broker, doctor, meta, secure, status
 from ternmq.cli.terminal.arguments import arranged, wants_json
@@ -44,6 +45,9 @@ app.add_typer(broker.app, name="broker", cls=HintingGroup)
 app.add_typer(topic.app, name="topic", cls=HintingGroup)
 app.add_typer(group.app, name="group", cls=HintingGroup)
 app.add_typer(limit.app, name="limit", cls=HintingGroup)
+app.add_typer(user.app, name="user", cls=HintingGroup)
+app.add_typer(grant.app, name="grant", cls=HintingGroup)
+app.add_typer(quota.app, name="quota", cls=HintingGroup)
 app.add_typer(dead.app, name="dead", cls=HintingGroup)
 app.add_typer(delay.app, name="delay", cls=HintingGroup)
 app.add_typer(outbox.app, name="outbox", cls=HintingGroup)
@@ -60,6 +64,8 @@ app.command("doctor")(doctor.doctor)
 app.add_typer(settings.app, name="config", cls=HintingGroup)
 app.add_typer(secure.app, name="secure", cls=HintingGroup)
 app.command("version")(settings.version)
+app.command("export")(export.export)
+app.command("import")(export.import_)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.command("verify")(backup.verify)

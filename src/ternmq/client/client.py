@@ -6,16 +6,18 @@ hand over to producer, consumer, reader or admin.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar, Unpack
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin.admin import Admin
 from ternmq.client.admin.delays import CancelResult, Delayed, Delays
-from ternmq.client.config import ClientConfig, ConnectOptions, make_config
+from ternmq.client.config import DEFAULT_APP, ClientConfig, ConnectOptions, make_config
 from ternmq.client.consuming.consumer import Consumer
 from ternmq.client.consuming.subscription_plan import (
     ConsumerOptions,
@@ -59,6 +61,7 @@ from ternmq.client.transactions.detached import (
 from ternmq.client.transactions.transaction import Transaction, TransactionOptions
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
+from ternmq.client.transport.login import find_login
 from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.errors import BadRequest, Closed, TernError, Unavailable
 from ternmq.core.ids import ID_TEXT_SIZE, check_name, id_from_text, id_to_text
@@ -90,7 +93,10 @@ class Client:
 
     def __init__(self, url: str, config: ClientConfig, clock: Clock | None = None) -> None:
         parse_url(url)  # Refuse a bad one before anything else.
-        self._url = with_tls_files(url, config.tls_files)
+        self._login, plain = find_login(url, config, os.environ)
+        self._url = with_tls_files(plain, config.tls_files)
+        if self._login is not None and config.app == DEFAULT_APP:
+            config = replace(config, app=self._login.user)
         self._config = config
         self._clock: Clock = clock or SystemClock()
         self._session: ClientSession | None = None
@@ -475,7 +481,7 @@ class Client:
         self._leave_parent()
         if self._closed:
             raise Closed("this client is closed")
-        self._session = ClientSession(self._url, self._config, self._clock)
+        self._session = ClientSession(self._url, self._config, self._clock, self._login)
         return self._session
 
     def _leave_parent(self) -> None:

@@ -5,7 +5,7 @@ or impossible value is refused before anything runs, with a text that names the 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
@@ -17,11 +17,13 @@ from ternmq.client.model.times import shown
 from ternmq.core.errors import BadConfig, TernError
 from ternmq.core.ids import check_name
 from ternmq.core.units import KIB, MIB
+from ternmq.security.access.secret import Secret
 
 Compression = Literal["zstd", "lz4", "none"]
 OnFull = Literal["wait", "raise"]
 Choosing = Literal["round_robin", "random", "weighted"]
 """How a producer chooses among the servers that it could send to."""
+DEFAULT_APP = "default"
 OnError = Callable[[str, TernError], None]
 
 DURATIONS = {
@@ -69,6 +71,8 @@ class ConnectOptions(TypedDict, total=False):
     refresh_interval: Duration
     wait: Duration
     lazy: bool
+    password: str | Secret | None
+    password_file: str | Path | None
     tls_ca: str | Path
     tls_certificate: str | Path
     tls_key: str | Path
@@ -78,7 +82,7 @@ class ConnectOptions(TypedDict, total=False):
 class ClientConfig:
     """All settings of one client, complete and checked."""
 
-    app: str = "default"
+    app: str = DEFAULT_APP
     """Who sends and consumes; shown by the broker, checked by closed topics."""
     codec: Codec | CodecName | None = None
     """Turns objects into bodies and back: 'json', 'msgpack', an object with encode and decode."""
@@ -129,6 +133,10 @@ class ClientConfig:
     """Seconds that connecting waits for a meta server while none answers."""
     lazy: bool = False
     """Connecting waits for nobody: the servers are looked for in the background."""
+    password: str | Secret | None = field(default=None, repr=False)
+    """Of the user in the url (`tern://alice@host`), whose name `app` is then by default."""
+    password_file: str | Path | None = None
+    """A file that nobody else may read, whose first line is the password."""
     tls_ca: str | Path = ""
     """Of a `terns://` url: the file with the authorities (PEM) that servers are checked by; empty:
     those of the system."""
@@ -139,6 +147,8 @@ class ClientConfig:
 
     def __post_init__(self) -> None:
         check_name("application", self.app)
+        if isinstance(self.password, str):
+            object.__setattr__(self, "password", Secret(self.password))
         find_codec(self.codec)
         _one_of("on_full", self.on_full, ("wait", "raise"))
         _one_of("compression", self.compression, tuple(_ENCODINGS))
@@ -200,6 +210,6 @@ def _within(name: str, value: object, low: int, high: int) -> None:
 
 def make_config(options: Mapping[str, Any]) -> ClientConfig:
     """Check the keywords of `connect`."""
-    known = [field.name for field in fields(ClientConfig)]
+    known = [each.name for each in fields(ClientConfig)]
     check_options("connect", options, known, BadConfig)
     return ClientConfig(**options)

@@ -23,6 +23,7 @@ from ternmq.client.transport.fork import life
 from ternmq.core.clock import Clock
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.rpc.guarded.user_login import UserLogin
 
 if TYPE_CHECKING:
     from ternmq.client.spool.spooling_producer import SpoolingProducer
@@ -33,12 +34,15 @@ log = get_logger()
 class ClientSession:
     """The parts of one client."""
 
-    def __init__(self, url: str, config: ClientConfig, clock: Clock) -> None:
+    def __init__(
+        self, url: str, config: ClientConfig, clock: Clock, login: UserLogin | None = None
+    ) -> None:
         self.life = life.number
         self.cluster = Cluster(
             url,
             app=config.app,
             timeout=config.request_timeout,
+            login=login,
             refresh_s=config.refresh_interval,
         )
         self.producer: Producer | None = None

@@ -90,6 +90,18 @@ class Unauthorized(TernError):
     code = "unauthorized"
 
 
+class Forbidden(Unauthorized):
+    """It is known who asks, and the right to do this is missing; the text says how to grant it."""
+
+    code = "forbidden"
+
+
+class IdentityNotFound(TernError):
+    """There is no user of that name."""
+
+    code = "identity_not_found"
+
+
 class ProtocolError(TernError):
     """The peer sent bytes that break the protocol; the connection is closed."""
 

@@ -40,6 +40,18 @@ async def _run(loop: Callable[[], Awaitable[None]]) -> None:
     await loop()
 
 
+def report_bugs() -> None:
+    """What callbacks and forgotten tasks of this loop raise, and nobody guards, goes to our log
+    with its traceback: once for the whole process, below everything else."""
+    asyncio.get_running_loop().set_exception_handler(_report)
+
+
+def _report(_loop: asyncio.AbstractEventLoop, said: dict[str, Any]) -> None:
+    bug = said.get("exception")
+    where = said.get("handle") or said.get("future") or said.get("task") or said.get("transport")
+    log.error("failed by a bug", what=said.get("message", ""), where=repr(where), exc_info=bug)
+
+
 class Background:
     """What one part of a client or server has running beside its calls."""
 

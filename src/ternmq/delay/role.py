@@ -164,12 +164,15 @@ class DelayReplicatedStore:
 
     async def reserve(self, context: MemberContext) -> int:
         epoch = max((starts[-1][0] for starts in self.tables().values() if starts), default=0)
+        names = {id: name for id, name in self._store.names.items() if name}
+        numbers = names.keys() | self._store.wal.counts.ends.keys()
         used = InUse(
             broker_group=context.group,
-            topic_ids=frozenset(),
+            topic_ids=frozenset(numbers),
             group_id=0,
             epoch=epoch,
             kind=context.kind,
+            names=names,
         )
         await context.directory.reserve(used)
         return epoch

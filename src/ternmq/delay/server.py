@@ -15,6 +15,7 @@ from ternmq.discovery.directory import ClusterDirectory
 from ternmq.replication.member.member_place import MemberPlace
 from ternmq.replication.roles.member_server import MemberCluster, MemberServer, serving_member
 from ternmq.storage.files.disk import Disk, RealDisk
+from ternmq.storage.files.reserve import ReservedDisk
 from ternmq.wire.messages.hello import DISPATCHER
 
 
@@ -29,8 +30,9 @@ async def serving_delay(
     access: ClusterAccess,
 ) -> AsyncIterator[MemberServer]:
     """Run a delay server while the block runs; by `access` it finds brokers."""
-    disk = disk or RealDisk()
-    kind = DelayKind(config, place.data_dir / "delay", clock=clock, disk=disk, access=access)
+    home = place.data_dir / "delay"
+    disk = disk or ReservedDisk(RealDisk(), home)
+    kind = DelayKind(config, home, clock=clock, disk=disk, access=access)
     cluster = MemberCluster(directory=directory, access=access, app=DISPATCHER)
     async with serving_member(kind, config, place, cluster, clock=clock, disk=disk) as delay:
         yield delay

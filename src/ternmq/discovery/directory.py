@@ -5,8 +5,8 @@ Looking up a topic never waits: the directory keeps a copy of all live topics in
 never reused, so what was stored under a deleted topic or group can not come back with a new one.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
@@ -24,6 +24,8 @@ class InUse:
     """The highest."""
     epoch: int
     kind: BrokerGroupKind = "realtime"
+    names: Mapping[int, str] = field(default_factory=dict)
+    """Of those topics whose name the data knows."""
 
 
 class TopicDirectory(Protocol):
@@ -70,7 +72,8 @@ class Directory(TopicDirectory, Protocol):
     async def reserve(self, used: InUse) -> frozenset[int]:
         """Only give out larger numbers than these from now on, durably. Asked by a broker that
         starts, before it serves. Returns topic ids that have messages or groups and were never
-        heard of: the registry is older than the data."""
+        heard of: the registry is older than the data. Raises `Conflict` where a number is another
+        topic's in the registry than in the data: they are not of one cluster."""
 
 
 class StandingsDirectory(Protocol):
@@ -156,3 +159,6 @@ class StandingsDirectory(Protocol):
 
 class ClusterDirectory(Directory, StandingsDirectory, Protocol):
     """All that a broker asks."""
+
+    def silent_s(self) -> float:
+        """For how many seconds nobody could say what is in the registry."""

@@ -33,6 +33,9 @@ class Saying(Protocol):
     def first(self) -> None:
         """A meta server has it."""
 
+    def refusal(self, address: str, cluster: str) -> TernError | None:
+        """Why nothing is said to the meta server there, which has the registry of this cluster."""
+
 
 class Heartbeat:
     """Keeps one server known to one meta server."""
@@ -97,4 +100,8 @@ class Heartbeat:
                 self._address, self._greeting, timeout=ANSWER_S
             )
             self._connection.listen(lost=lambda _: self._woken.set())
+            refusal = self._saying.refusal(self._address, self._connection.welcome.cluster)
+            if refusal is not None:
+                self._connection.abort()
+                raise refusal
         return await request(self._connection, command, record, answer, timeout=ANSWER_S)

@@ -14,6 +14,8 @@ REFUSED_PREFIX = "%refused."
 LANE_PREFIX = "%lane."
 LATER_PREFIX = "%later."
 LIMIT_PREFIX = "%limit."
+ACCESS_PREFIX = "%access."
+"""Its settings hold one identity: how it proves itself, and what it may do."""
 
 
 def dead_topic(group: str) -> str:
@@ -51,6 +53,16 @@ def send_limit(app: str) -> str:
 def consume_limit(app: str) -> str:
     """The topic whose rates say how much an application may consume."""
     return f"{LIMIT_PREFIX}consume.{app}"
+
+
+def access_topic(identity: str) -> str:
+    """The topic that keeps an identity, or a pattern of identities; '*' is no letter of a name."""
+    return f"{ACCESS_PREFIX}{identity.replace('*', RESERVED)}"
+
+
+def access_identity(topic: str) -> str:
+    """Whom such a topic is about."""
+    return topic.removeprefix(ACCESS_PREFIX).replace(RESERVED, "*")
 
 
 def plain_name(topic: str) -> str:

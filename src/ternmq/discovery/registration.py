@@ -18,6 +18,7 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.worker import has_threads
 from ternmq.discovery.heartbeat import Heartbeat
+from ternmq.discovery.known_cluster import KnownCluster
 from ternmq.rpc.node_proof import Greeting
 from ternmq.wire.messages.servers import Register, Route
 
@@ -32,8 +33,9 @@ LEAVE_S = 6.0
 class Registration:
     """What the meta servers are told. Set on the server's loop, read by the heartbeats."""
 
-    def __init__(self, register: Register) -> None:
+    def __init__(self, register: Register, cluster: KnownCluster) -> None:
         self._register = register
+        self._cluster = cluster
         self._clock = SystemClock()
         self._apart = has_threads()
         self._marked = self._clock.monotonic()
@@ -53,6 +55,10 @@ class Registration:
     def first(self) -> None:
         if not self._known.is_set():
             self._loop.call_soon_threadsafe(self._known.set)
+
+    def refusal(self, address: str, cluster: str) -> TernError | None:
+        known = self._cluster
+        return known.refusal(address, cluster) if known.is_foreign(cluster) else None
 
     async def known(self) -> None:
         """Until a meta server has it."""
@@ -117,10 +123,17 @@ class Heartbeats:
 
 @asynccontextmanager
 async def registered(
-    addresses: Sequence[str], greeting: Greeting, route: Route, *, member: str = ""
+    addresses: Sequence[str],
+    greeting: Greeting,
+    route: Route,
+    *,
+    member: str = "",
+    cluster: KnownCluster | None = None,
 ) -> AsyncIterator[Heartbeats]:
-    """Keep `route` on the routes while the block runs; the block begins when one meta has it."""
-    registration = Registration(Register(route=route, member=member))
+    """Keep `route` on the routes while the block runs; the block begins when one meta has it. Meta
+    servers of another cluster than this are told nothing."""
+    register = Register(route=route, member=member)
+    registration = Registration(register, cluster or KnownCluster())
     heartbeats = Heartbeats(addresses, greeting, registration)
     marking = asyncio.create_task(registration.mark(), name="tern-mark")
     running = asyncio.create_task(_run(heartbeats), name="tern-register")

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from ternmq.core.errors import Conflict, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
+from ternmq.discovery.hidden_topics import ACCESS_PREFIX
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
@@ -77,6 +78,10 @@ class RemoteDirectory(TopicTable, StandingTable):
         super().__init__()
         self._routes = routes
         self._version = -1
+        self._heard_at = 0.0
+
+    def silent_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._heard_at
 
     async def create_topic(self, name: str, settings: TopicSettings) -> Topic:
         wanted = TopicCreate(name=name, settings=settings)
@@ -104,12 +109,14 @@ class RemoteDirectory(TopicTable, StandingTable):
         return frozenset((await self.ask(Command.TOPICS_GONE, asked, TopicIds)).ids)
 
     async def reserve(self, used: InUse) -> frozenset[int]:
+        ids = sorted(used.topic_ids)
         wanted = Reserve(
             broker_group=used.broker_group,
-            topic_ids=sorted(used.topic_ids),
+            topic_ids=ids,
             group_id=used.group_id,
             epoch=used.epoch,
             kind=used.kind,
+            names=[used.names.get(each, "") for each in ids] if used.names else [],
         )
         return frozenset((await self.ask(Command.RESERVE, wanted, Reserved)).unknown)
 
@@ -122,6 +129,8 @@ class RemoteDirectory(TopicTable, StandingTable):
         return found[0] if found else None
 
     async def change_standing(self, wanted: StandingRequest) -> Standing:
+        if isinstance(wanted, MemberJoin):
+            await self._check_registry(wanted)
         try:
             standing = await self.ask(COMMANDS[type(wanted)], wanted, Standing)
         except Conflict as error:
@@ -132,6 +141,20 @@ class RemoteDirectory(TopicTable, StandingTable):
         self.learn_standings([standing])
         return standing
 
+    async def _check_registry(self, wanted: MemberJoin) -> None:
+        """Data from another registry is brought along where that one is lost for sure: no meta
+        server is away that may have it."""
+        began = wanted.claim.held.line if wanted.claim is not None else ""
+        held, known = self.standing(wanted.broker_group, wanted.kind), self._routes.cluster
+        same = began in ("", known.id) or (held is not None and held.line == began)
+        if not same and not await self._routes.is_only(known.id):
+            raise Unavailable(
+                f"broker group {wanted.broker_group!r} began in the registry of cluster {began}, "
+                f"and the meta servers that answer have the one of {known.id}; others of the url "
+                "are away or have another one. Start those that have the registry of "
+                f"{began}. If that one is lost, all of them must answer with the new one"
+            )
+
     async def refresh(self) -> None:
         """Ask for all topics and tell what became of those we knew."""
         news = await self.ask(Command.TOPIC_NEWS, TopicNewsFind(), TopicNews)
@@ -139,9 +162,14 @@ class RemoteDirectory(TopicTable, StandingTable):
         groups = await self.ask(Command.STANDINGS, StandingFind(), Standings)
         another, self._version = news.version < self._version, news.version
         fresh = {topic.id for topic in found}
-        for topic in list(self._topics.values()):
-            if topic.id not in fresh and topic.id <= max(fresh, default=0):
-                self._forget(topic)  # What was made while we asked has a higher id.
+        newest = max(fresh, default=0)  # What was made while we asked has a higher id.
+        lost = [each for each in self.topics() if each.id not in fresh and each.id <= newest]
+        gone = await self.gone_topics([topic.id for topic in lost]) if lost else frozenset()
+        for topic in lost:
+            if topic.id in gone:
+                self._forget(topic)
+            else:
+                self._unname(topic)
         for topic in found:
             self._learn(topic)
         self.learn_standings(groups.standings, another=another)
@@ -174,13 +202,17 @@ class RemoteDirectory(TopicTable, StandingTable):
                     )
                 away = True
                 await asyncio.sleep(AGAIN_S)
+            except Exception:  # Nobody else would ever hear of topics again.
+                log.exception("following the topics failed by a bug")
+                await asyncio.sleep(AGAIN_S)
 
     def _learn(self, topic: Topic) -> None:
         before = self._topics.get(topic.name)
         if before is not None and before.id != topic.id:
-            self._forget(before)
+            self._unname(before)  # One that was deleted is out of the table by now.
         self._topics[topic.name] = topic
-        if before is not None and before.id == topic.id and before != topic:
+        known = before is not None and before.id == topic.id
+        if before != topic and (known or topic.name.startswith(ACCESS_PREFIX)):
             self._tell_changed(topic)
 
     def _forget(self, topic: Topic) -> None:
@@ -200,7 +232,10 @@ class RemoteDirectory(TopicTable, StandingTable):
     async def ask(self, command: Command, record: Record, answer: type[T]) -> T:
         connection = await self._routes.connection()
         try:
-            return await request(connection, command, record, answer, timeout=ANSWER_S)
+            found = await request(connection, command, record, answer, timeout=ANSWER_S)
+            if command is Command.TOPIC_NEWS:
+                self._heard_at = asyncio.get_running_loop().time()
+            return found
         except Unavailable:
             self._routes.move_on(connection)  # It may hang, or not reach the registry.
             raise

@@ -4,6 +4,7 @@ One connection to one meta server at a time; when it fails, or has no registry, 
 tried. Refreshes that overlap share one question. After the first one, `_watch` keeps one open that
 a meta server answers when the routes are others, so a change is known in well under a second.
 What was learnt last stays usable while every meta server is away: brokers serve without meta.
+A meta server with the registry of another cluster is never asked (`known_cluster`).
 """
 
 import asyncio
@@ -11,6 +12,8 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from ternmq.core.errors import Closed, TernError, Unavailable
+from ternmq.core.log import get_logger
+from ternmq.discovery.known_cluster import KnownCluster, all_have
 from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.node_proof import Greeting
 from ternmq.wire.messages.servers import Route, Routes, RoutesFind
@@ -20,6 +23,8 @@ WATCH_MS = 10_000
 PAUSE_S = 0.05
 """Between two questions: a meta server that answers at once must not keep us busy."""
 AGAIN_S = 0.5
+
+log = get_logger()
 
 
 class RouteCache:
@@ -44,6 +49,8 @@ class RouteCache:
         self._refreshing: asyncio.Task[Routes] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._closed = False
+        self._refused: set[str] = set()
+        self.cluster = KnownCluster()
         self.changed: list[Callable[[], None]] = []
         """Called when the routes are others."""
         self.routes: Routes | None = None
@@ -117,6 +124,9 @@ class RouteCache:
                 if self._closed:
                     return
                 await asyncio.sleep(AGAIN_S)
+            except Exception:  # Nobody else would ever ask again.
+                log.exception("watching the routes failed by a bug")
+                await asyncio.sleep(AGAIN_S)
 
     def _learn(self, routes: Routes) -> None:
         if self.routes is not None and routes == self.routes:
@@ -139,7 +149,9 @@ class RouteCache:
         failures: list[TernError] = []
         for address in tuple(self._addresses):
             try:
-                return await Connection.open(address, self._greeting, timeout=self._timeout)
+                connection = await self._open(address)
+                await self._check_cluster(connection)
+                return connection
             except TernError as error:
                 failures.append(error)
                 self._addresses.append(self._addresses.pop(0))
@@ -147,6 +159,35 @@ class RouteCache:
             raise failures[0]
         said = "; ".join(error.message for error in itertools.islice(failures, 5))
         raise Unavailable(f"no meta server answers: {said}")
+
+    async def _open(self, address: str) -> Connection:
+        return await Connection.open(address, self._greeting, timeout=self._timeout)
+
+    async def _check_cluster(self, connection: Connection) -> None:
+        """Hangs up and raises `Unavailable` where the registry is another cluster's."""
+        said, address = connection.welcome.cluster, connection.address
+        if self.cluster.is_foreign(said) and not await self.is_only(said, besides=address):
+            connection.abort()
+            refusal = self.cluster.refusal(address, said)
+            if address not in self._refused:
+                log.error("a meta server of another cluster", reason=refusal.message)
+                self._refused.add(address)
+            raise refusal
+        self.cluster.take(said)
+
+    async def is_only(self, cluster: str, *, besides: str = "") -> bool:
+        """All meta servers of the url answer, and each of them has this registry."""
+        others = [each for each in self._addresses if each != besides]
+        return all_have(cluster, await asyncio.gather(*map(self._cluster_of, others)))
+
+    async def _cluster_of(self, address: str) -> str | None:
+        """None: it does not answer."""
+        try:
+            connection = await self._open(address)
+        except TernError:
+            return None
+        connection.abort()
+        return connection.welcome.cluster
 
 
 def _looked_at(task: "asyncio.Task[Routes]") -> None:

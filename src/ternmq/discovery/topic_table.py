@@ -7,10 +7,13 @@ waits. Never asks a registry or another server.
 
 from collections.abc import Callable
 
+from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.discovery.notify import tell_all
 from ternmq.wire.messages.order_keys import Placement
 from ternmq.wire.messages.topics import Topic
+
+log = get_logger()
 
 
 class TopicTable:
@@ -46,6 +49,17 @@ class TopicTable:
 
     def _tell_deleted(self, topic: Topic) -> None:
         tell_all(self._deleted_callbacks, topic, topic=topic.name)
+
+    def _unname(self, topic: Topic) -> None:
+        """The registry does not know it any more, and did not delete it either: it is an older
+        copy, say. Its messages stay; nobody is told that it was deleted."""
+        if self._remove(topic):
+            log.error(
+                "the registry does not know a topic any more: its messages are kept, without a "
+                "name, until the right registry is back",
+                topic=topic.name,
+                number=topic.id,
+            )
 
     def _remove(self, topic: Topic) -> bool:
         """Take it out of memory; False if another topic has its name by now."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
 from ternmq.core.errors import BadConfig, BadRequest
+from ternmq.discovery.url_user import split_user
 from ternmq.rpc.address import join_address, split_address
 from ternmq.security.tls.certificate_files import CertificateFiles
 
@@ -37,6 +38,7 @@ def parse_url(url: str) -> list[str]:
 
 def read_url(url: str) -> ClusterUrl:
     """Everything that the url says; raises `BadRequest` with what to write instead."""
+    url = split_user(url)[1]
     if not isinstance(url, str) or not url.startswith((SCHEME, TLS_SCHEME)):
         raise BadRequest(
             f"{url!r} is not a TernMQ URL; write {SCHEME}127.0.0.1:{META_PORT}, or {TLS_SCHEME}… "

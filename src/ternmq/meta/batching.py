@@ -5,9 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from ternmq.core.errors import Closed, TernError
+from ternmq.core.lifecycle import Background
 
 TRANSACTION_ROWS_MAX = 5_000
 """Creations per transaction: others (an epoch, a deletion) wait for no more than these."""
+
+PART = "the directory"
 
 K = TypeVar("K")
 N = TypeVar("N")
@@ -45,12 +48,16 @@ class Batching(Generic[K, N, R]):
             return
         taken = [self._wanted.pop(key) for key in keys]
         futures = [future for _, future in taken]
+        guard = Background(PART, lambda error: self._fail(futures, error))
         try:
             done = self._run([new for new, _ in taken])
         except TernError as error:
             self._fail(futures, error)
             return
-        done.add_done_callback(lambda future: self._finish(futures, future))
+        except Exception as bug:
+            guard.report(bug)
+            return
+        done.add_done_callback(guard.callback(lambda future: self._finish(futures, future)))
 
     def _finish(self, futures: "list[asyncio.Future[R]]", done: "asyncio.Future[list[R]]") -> None:
         error = Closed("the directory is closed") if done.cancelled() else done.exception()
@@ -65,6 +72,7 @@ class Batching(Generic[K, N, R]):
 
     def _fail(self, futures: "list[asyncio.Future[R]]", error: BaseException) -> None:
         for future in futures:
-            future.set_exception(error)
-            future.exception()  # The request may be cancelled by now.
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # The request may be cancelled by now.
         self._next()

@@ -19,6 +19,7 @@ Rules
 
 import asyncio
 import re
+import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -32,11 +33,12 @@ from ternmq.core.ids import check_name
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
-from ternmq.discovery.hidden_topics import refused_topic
+from ternmq.discovery.hidden_topics import ACCESS_PREFIX, refused_topic
 from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
 from ternmq.meta.batching import Batching
 from ternmq.meta.config import DEAD_AFTER_MS, REFRESH_MS, TOPICS_MAX
+from ternmq.meta.numbering import Draw, leap
 from ternmq.meta.place import place
 from ternmq.meta.registries.registry import Change, GroupRow, NewGroup, News, NewTopic, Registry
 from ternmq.meta.registries.registry_worker import RegistryWorker
@@ -68,9 +70,12 @@ class MetaDirectory(TopicTable, StandingTable):
         worker: RegistryWorker,
         dead_after_ms: int = DEAD_AFTER_MS,
         topics_max: int = TOPICS_MAX,
+        draw: Draw = secrets.randbelow,
         refresh_ms: int = REFRESH_MS,
     ) -> None:
         super().__init__()
+        self._draw = draw
+        self._leapt = False
         self._topics_max = topics_max
         self._registry = registry
         self._clock = clock
@@ -81,10 +86,12 @@ class MetaDirectory(TopicTable, StandingTable):
         self._servers: list[Route] = []
         self._servers_callbacks: list[Callable[[list[Route]], None]] = []
         self._new_topics = Batching[str, NewTopic, Topic](
-            lambda new: self._worker.run(lambda: registry.create_topics(new)), self._made_topics
+            lambda new: self._worker.run(lambda: self._numbered().create_topics(new)),
+            self._made_topics,
         )
         self._new_groups = Batching[tuple[int, str], NewGroup, GroupRow | None](
-            lambda new: self._worker.run(lambda: registry.create_groups(new)), lambda rows: None
+            lambda new: self._worker.run(lambda: self._numbered().create_groups(new)),
+            lambda rows: None,
         )
 
     @property
@@ -97,12 +104,23 @@ class MetaDirectory(TopicTable, StandingTable):
         """Which cluster this is."""
         return self._registry.cluster
 
+    def silent_s(self) -> float:
+        return max(0.0, (self._clock.now_ms() - self.news.answered_at_ms) / 1000)
+
     async def load(self) -> None:
         """Fill the copy in memory; once, before anything else."""
         await self.news.start()
         self._add_topics(await self._worker.run(self._registry.topics))
         self._set_servers(await self._worker.run(self._registry.servers))
         self.learn_standings(await self._worker.run(self._registry.standings))
+
+    def _numbered(self) -> Registry:
+        """In the worker, before the first number is given out: it may be an older copy, or another
+        registry than the one that the data of brokers comes from (`numbering`)."""
+        if not self._leapt:
+            self._registry.leap(lambda last: leap(last, self._draw))
+            self._leapt = True
+        return self._registry
 
     async def show_clients(self, clients: Mapping[str, bytes]) -> None:
         """In the registry, for people, if it shows such things; raises `Unavailable`."""
@@ -153,7 +171,7 @@ class MetaDirectory(TopicTable, StandingTable):
     def _add_topics(self, topics: Sequence[Topic]) -> None:
         for topic in topics:
             self._topics[topic.name] = topic
-            if _in_routes(topic.settings):
+            if _in_routes(topic.settings) or topic.name.startswith(ACCESS_PREFIX):
                 self._tell_changed(topic)
 
     def _drop_topics(self, topics: list[Topic]) -> None:
@@ -281,14 +299,18 @@ class MetaDirectory(TopicTable, StandingTable):
         live = {topic.id for topic in news.topics}
         held = list(self._topics.values())
         for topic in held:
-            if topic.id in news.deleted or (news.everything and topic.id not in live):
+            if topic.id in news.deleted:
                 self._drop_topic(topic)
+            elif news.everything and topic.id not in live:
+                self._unname(topic)
         for topic in news.topics:
             held_one = self._topics.get(topic.name)
             if held_one is None:
                 self._add_topics([topic])
             elif held_one != topic:
                 self._put_topic(topic)
+        if another:
+            self._leapt = False  # Put back from an older copy, under this very server.
         if servers is not None:
             self._set_servers(servers)
         self.learn_standings(news.standings, another=another)

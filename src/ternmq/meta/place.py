@@ -39,7 +39,7 @@ async def place(directory: ChangesTopics, wanted: PlaceChange, masters: Sequence
     if directory.topic(PLACEMENT) is None:
         await directory.news.look()
     if directory.topic(PLACEMENT) is None:
-        if wanted.action not in ("assign", "balance", "weight"):
+        if wanted.action not in ("assign", "balance", "weight", "known"):
             return Placed(placement=changed(None, wanted, masters))
         await directory.create_topic(PLACEMENT, TopicSettings())
     found: list[Placement] = []

@@ -12,7 +12,7 @@ overtakes:
 
 One move at a time: a slot that is still closing or behind is not moved on, except back to where it
 comes from while it is closing. `force` leaves out the first step, for an owner that is gone for
-good; `release` the third.
+good; `release` the third. `known` is what a broker has heard of, later than this.
 """
 
 from collections import Counter
@@ -32,6 +32,8 @@ BROKER_GROUPS_MAX = 1_000
 
 def changed(before: Placement | None, wanted: PlaceChange, masters: Sequence[str]) -> Placement:
     """What is asked for, done; `masters` are the groups that are there. Raises `BadRequest`."""
+    if wanted.action == "known":
+        return _later(before or Placement(), wanted.known)
     draft = _Draft(before or Placement())
     if any(not 0 <= slot < SLOTS for slot in wanted.slots):
         raise BadRequest(f"a slot is a number from 0 to {SLOTS - 1}")
@@ -64,6 +66,24 @@ def changed(before: Placement | None, wanted: PlaceChange, masters: Sequence[str
                 raise BadRequest(f"a weight of {wanted.weight}; it can be 0 to {WEIGHT_MAX}")
             draft.weights[wanted.broker_group] = wanted.weight
     return draft.finished()
+
+
+def _later(before: Placement, known: Placement | None) -> Placement:
+    """What a broker knows, if that is later than this: then an older copy of the registry was put
+    back. With its own version: who knows a later one yet says so in turn."""
+    if known is None or known.version <= before.version:
+        return before
+    places = range(len(known.groups))
+    numbers = {*known.owners, *known.closing.values(), *known.behind.values()}
+    slots = {*known.closing, *known.behind}
+    if (
+        len(known.owners) != SLOTS
+        or len(known.groups) > BROKER_GROUPS_MAX
+        or not numbers <= set(places)
+        or not slots <= set(range(SLOTS))
+    ):
+        raise BadRequest("this placement is not whole; is the data of this server damaged?")
+    return known
 
 
 class _Draft:

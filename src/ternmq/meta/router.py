@@ -20,7 +20,9 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, OverLimit, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.units import KIB
+from ternmq.discovery.access_news import follow_access
 from ternmq.discovery.hidden_topics import PLACEMENT
+from ternmq.meta.access_commands import AccessCommands
 from ternmq.meta.config import HEARTBEAT_MS
 from ternmq.meta.connected_clients import ConnectedClients
 from ternmq.meta.directory import MetaDirectory
@@ -35,14 +37,31 @@ from ternmq.meta.policies import (
 )
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
-from ternmq.meta.server_commands import ServerCommands, StandingCommands, check_own, is_server
+from ternmq.meta.server_commands import (
+    ServerCommands,
+    StandingCommands,
+    check_own,
+    is_server,
+    shown_to,
+)
+from ternmq.rpc.guarded.guard import Guard
+from ternmq.rpc.guarded.guarded_peer import GuardedHandler
 from ternmq.rpc.node_proof import proven
 from ternmq.rpc.pending_requests import PendingRequests
-from ternmq.rpc.server import Peer
+from ternmq.rpc.server import Handler, Peer
+from ternmq.security.access.book import AccessBook
 from ternmq.security.tls.server_tls import ServerTls, tls_facts
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome
-from ternmq.wire.messages.limits import AppLimits, LimitSet, TopicSet
+from ternmq.wire.messages.limits import (
+    AppLimits,
+    GrantSet,
+    LimitSet,
+    TopicSet,
+    UserFind,
+    UserNamed,
+    UserSet,
+)
 from ternmq.wire.messages.order_keys import PlaceChange
 from ternmq.wire.messages.servers import (
     EpochNew,
@@ -110,8 +129,11 @@ class MetaRouter:
         *,
         identity: MetaIdentity,
         clock: Clock,
+        guard: Guard | None = None,
         clients: ConnectedClients | None = None,
     ) -> None:
+        """With a guard nobody reaches this but by `door`."""
+        self.door: Handler = self if guard is None else GuardedHandler(self, guard)
         self._clients = clients
         self._directory = directory
         self._routes = routes
@@ -120,6 +142,9 @@ class MetaRouter:
         self.registrar = Registrar(
             directory, routes, clock, heartbeat_ms=identity.server_heartbeat_ms
         )
+        book = AccessBook()
+        follow_access(book, directory)
+        self._access = AccessCommands(directory, book)
         self._table: dict[int, Handle] = self._commands(
             ServerCommands(directory), StandingCommands(directory, self.registrar)
         )
@@ -142,6 +167,7 @@ class MetaRouter:
             role="meta",
             node=self._identity.node,
             heartbeat_ms=self._identity.heartbeat_ms,
+            cluster=self._directory.cluster,
         )
 
     def lost(self, peer: Peer) -> None:
@@ -150,7 +176,7 @@ class MetaRouter:
             self._clients.left(id(peer))
 
     def _commands(self, names: ServerCommands, standings: StandingCommands) -> dict[int, Handle]:
-        later, servers_only = self._answers, self._answers_servers
+        later, servers_only, granted = self._answers, self._answers_servers, self._answers_guarded
         return {
             # Clients.
             Command.ROUTES: self._find_routes,
@@ -161,6 +187,11 @@ class MetaRouter:
             Command.TOPIC_DELETE: self._delete,
             Command.LIMIT_SET: later(LimitSet, self._set_limit),
             Command.LIMIT_LIST: self._list_limits,
+            # Who may grant.
+            Command.USER_SET: granted(UserSet, self._access.set_user),
+            Command.USER_LIST: granted(UserFind, self._access.find),
+            Command.USER_REMOVE: granted(UserNamed, self._access.remove),
+            Command.GRANT_SET: granted(GrantSet, self._access.grant),
             # Operators.
             Command.STANDINGS: later(StandingFind, standings.find),
             Command.MEMBER_LEAD: self._lead(standings),
@@ -211,6 +242,19 @@ class MetaRouter:
 
         return handle
 
+    def _answers_guarded(self, kind: type[R], answer: Answer[R]) -> Handle:
+        """Where nobody has to say who he is, anybody could make himself an admin for later."""
+
+        def handle(peer: Peer, frame: Frame) -> None:
+            if self.door is self:
+                raise BadRequest(
+                    "security is off here, so nobody may make users: write security = true into "
+                    "the settings of all servers; the first start then makes an admin"
+                )
+            self._later(peer, frame, answer(unpack(frame.payload, kind)))
+
+        return handle
+
     # -- what has a line of its own
 
     def _find_routes(self, peer: Peer, frame: Frame) -> None:
@@ -225,7 +269,7 @@ class MetaRouter:
         self._later(peer, frame, self._checked_status())
 
     def _list_topics(self, peer: Peer, frame: Frame) -> None:
-        found = self._find_topics(unpack(frame.payload, TopicFind))
+        found = self._find_topics(unpack(frame.payload, TopicFind), peer)
         peer.answer(frame.command, frame.correlation, found)
 
     def _create_topic(self, peer: Peer, frame: Frame) -> None:
@@ -265,7 +309,7 @@ class MetaRouter:
 
     def _place(self, peer: Peer, frame: Frame) -> None:
         wanted = unpack(frame.payload, PlaceChange)
-        if wanted.action in ("stopped", "settled"):
+        if wanted.action in ("stopped", "settled", "known"):
             proven(peer)
         self._later(peer, frame, self._directory.place(wanted, self._routes.masters()))
 
@@ -318,14 +362,16 @@ class MetaRouter:
             raise TopicNotFound(f"topic {name!r} belongs to the broker; delete the topic it serves")
         return await self._in_time(self._directory.delete_topic(name))
 
-    def _find_topics(self, find: TopicFind) -> bytes:
-        own = find.prefix.startswith("%")
+    def _find_topics(self, find: TopicFind, peer: Peer) -> bytes:
+        """Identities are told to servers only, other topics to those who may see them."""
+        own, shown = find.prefix.startswith("%"), shown_to(peer)
         names = sorted(
             topic.name
             for topic in self._directory.topics()
             if topic.name > find.after
             and topic.name.startswith(find.prefix)
             and (own or not topic.name.startswith("%"))
+            and shown(topic.name)
         )
         chosen = names[: find.limit] if find.limit > 0 else names
         topics = [topic for name in chosen if (topic := self._directory.topic(name)) is not None]

@@ -29,7 +29,7 @@ async def serving_meta(
     cluster = "" if tls is None else tls.cluster
     gate = NodeGate(secret, "meta", now=clock.monotonic, cluster=cluster)
     async with listening(
-        host, port, router, limits=limits, clock=clock, gate=gate, tls=tls
+        host, port, router.door, limits=limits, clock=clock, gate=gate, tls=tls
     ) as listener:
         try:
             async with background(silent=registrar.run, held=registrar.run_held):

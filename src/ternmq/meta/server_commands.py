@@ -6,11 +6,14 @@ broker group only.
 """
 
 import re
+from collections.abc import Callable, Iterator
 
 from ternmq.core.errors import BadName, BadRequest
 from ternmq.discovery.directory import InUse
+from ternmq.discovery.hidden_topics import ACCESS_PREFIX, RESERVED
 from ternmq.discovery.standing_table import StandingRequest
 from ternmq.meta.directory import MetaDirectory
+from ternmq.meta.numbering import NUMBER_MAX
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.rpc.node_proof import NodeIdentity
 from ternmq.rpc.peer import Peer
@@ -41,7 +44,6 @@ from ternmq.wire.record import Record
 
 WAIT_MS_MAX = 30_000
 _TEXT = re.compile(r"[!-~]{1,255}", re.ASCII)
-RESERVED_MAX = 2**48
 RESERVED_TOPICS_MAX = 1_000_000
 TOLD_MAX = 5_000
 """Topics in one answer; with more the asker is told to look at the list."""
@@ -89,10 +91,10 @@ class ServerCommands:
         """Numbers far beyond any that were given out are a mistake, and would use up all others."""
         highest = max((*used.topic_ids, used.group_id, used.epoch))
         lowest = min((*used.topic_ids, used.group_id, used.epoch))
-        if highest > RESERVED_MAX or lowest < 0 or len(used.topic_ids) > RESERVED_TOPICS_MAX:
+        if highest > NUMBER_MAX or lowest < 0 or len(used.topic_ids) > RESERVED_TOPICS_MAX:
             raise BadRequest(
                 f"ids from {lowest} to {highest} of {len(used.topic_ids)} topics cannot be in use "
-                f"already: at most {RESERVED_MAX} are given out, and {RESERVED_TOPICS_MAX} topics; "
+                f"already: at most {NUMBER_MAX} are given out, and {RESERVED_TOPICS_MAX} topics; "
                 "is the data of this server damaged?"
             )
         unknown = await self._directory.reserve(
@@ -102,9 +104,14 @@ class ServerCommands:
                 group_id=used.group_id,
                 epoch=used.epoch,
                 kind=used.kind,
+                names=dict(_named(used)),
             )
         )
         return Reserved(unknown=sorted(unknown))
+
+
+def _named(used: Reserve) -> Iterator[tuple[int, str]]:
+    return ((each, name) for each, name in zip(used.topic_ids, used.names, strict=False) if name)
 
 
 class StandingCommands:
@@ -146,6 +153,17 @@ class StandingCommands:
 def is_server(peer: Peer) -> bool:
     """Servers may use names of our own."""
     return peer.node is not None
+
+
+def shown_to(peer: Peer) -> Callable[[str], bool]:
+    """Which topics this peer is told of; ours that people use (dead letters) as far as it may see
+    what they belong to."""
+    rights = peer.rights
+    if is_server(peer):
+        return lambda name: True
+    if rights is None or rights.sees_all:
+        return lambda name: not name.startswith(ACCESS_PREFIX)
+    return lambda name: not name.startswith(RESERVED) and rights.sees(name)
 
 
 def check_own(node: NodeIdentity, wanted: Record) -> None:

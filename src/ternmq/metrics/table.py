@@ -202,6 +202,12 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "tern_group_dead_letters", "gauge", ("group",), "Dead letters that nobody has handled yet."
     ),
+    Metric(
+        "tern_delivery_records_damaged_bytes",
+        "gauge",
+        (),
+        "Bytes of the pull log that a reader could not read since the start.",
+    ),
     # The delay server.
     Metric(
         "tern_delay_messages",

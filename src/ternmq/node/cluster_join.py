@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ternmq.core.errors import BadConfig
 from ternmq.discovery.cluster_access import ClusterAccess
+from ternmq.discovery.known_cluster import KnownCluster
 from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
@@ -23,6 +24,7 @@ class ClusterJoin:
     """Of the meta servers."""
     greeting: Greeting
     directory: RemoteDirectory
+    known: KnownCluster
 
 
 @asynccontextmanager
@@ -33,7 +35,9 @@ async def joined(access: ClusterAccess, app: str) -> AsyncIterator[ClusterJoin]:
     cache = RouteCache(addresses, greeting)
     try:
         async with remote_directory(cache) as directory:
-            yield ClusterJoin(addresses=addresses, greeting=greeting, directory=directory)
+            yield ClusterJoin(
+                addresses=addresses, greeting=greeting, directory=directory, known=cache.cluster
+            )
     finally:
         await cache.close()
 

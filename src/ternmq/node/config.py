@@ -91,9 +91,10 @@ class NodeConfig:
         if self.exposed and not self.insecure:
             raise BadConfig(
                 f"host = {self.host!r} is reached from other machines, and whoever reaches it may "
-                "send, read and delete. Listen on 127.0.0.1; or let in only who has a certificate "
-                'of yours: tls = true and tls_client_certificates = "required" (tern secure init '
-                "DIR makes the files); or, where a private network or a firewall keeps others out, "
+                "send, read and delete. Listen on 127.0.0.1; or let everybody log in: tls = true "
+                "and security = true; or let in only who has a certificate of yours: tls = true "
+                'and tls_client_certificates = "required" (tern secure init DIR makes the files); '
+                "or, where a private network or a firewall keeps others out, "
                 "write insecure = true (--insecure, TERN_INSECURE=true)"
             )
         if self.ports <= self.metrics_port <= self.delay_port:
@@ -124,7 +125,8 @@ class NodeConfig:
     @property
     def exposed(self) -> bool:
         """Other machines may reach it, without having to prove anything."""
-        return not is_loopback(self.host) and not self.tls.proves_clients
+        proven = self.tls.proves_clients or (self.tls.tls and self.meta.listener.security)
+        return not is_loopback(self.host) and not proven
 
     @property
     def meta_port(self) -> int:

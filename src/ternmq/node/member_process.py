@@ -51,7 +51,13 @@ async def serving_member_alone(
             serve(directory=cluster.directory, clock=clock, disk=disk, access=access)
         )
         heartbeats = await stack.enter_async_context(
-            registered(cluster.addresses, cluster.greeting, route, member=server.member)
+            registered(
+                cluster.addresses,
+                cluster.greeting,
+                route,
+                member=server.member,
+                cluster=cluster.known,
+            )
         )
         server.watch(heartbeats.set_epoch)
         figures: list[Source] = [server.figures, *tls_figures(tls)]

@@ -11,6 +11,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig
 from ternmq.core.lifecycle import background
 from ternmq.core.process import VERSION
+from ternmq.discovery.guarding import guarding
 from ternmq.meta.connected_clients import ConnectedClients
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.prometheus import registry_figures
@@ -24,6 +25,7 @@ from ternmq.meta.server import serving_meta
 from ternmq.metrics.samples import Samples
 from ternmq.node.addresses import meta_address
 from ternmq.node.config import NodeConfig
+from ternmq.node.first_admin import with_admin
 from ternmq.rpc.node_proof import NodeSecret
 from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
@@ -56,15 +58,25 @@ async def serving_meta_role(
     tls: ServerTls | None = None,
 ) -> AsyncIterator[Meta]:
     """Names first, then listen."""
+    security = config.meta.listener.security
+    opened = open_registry or registry_opener(config)
     async with (
         serving_directory(
-            open_registry or registry_opener(config),
+            with_admin(opened, config, clock) if security else opened,
             clock=clock,
             dead_after_ms=config.meta.server_dead_after_ms,
             topics_max=config.meta.topics_max,
             refresh_ms=config.meta.registry_refresh_ms,
         ) as directory,
         _seen_standings(directory, config, real=open_registry is None),
+        guarding(
+            directory,
+            on=security,
+            data_dir=config.data_dir,
+            server="meta",
+            secret=secret,
+            clock=clock,
+        ) as guard,
     ):
         routes = RouteTable(first_version=first_version(clock))
         identity = MetaIdentity(
@@ -80,7 +92,9 @@ async def serving_meta_role(
         )
         clients = ConnectedClients(directory.show_clients)
         shown = clients if config.meta.registry_clients else None
-        handler = MetaRouter(directory, routes, identity=identity, clock=clock, clients=shown)
+        handler = MetaRouter(
+            directory, routes, identity=identity, clock=clock, guard=guard, clients=shown
+        )
         async with (
             background(**{"clients": clients.run} if shown else {}),
             serving_meta(

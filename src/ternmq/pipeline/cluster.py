@@ -205,11 +205,13 @@ class ClusterView:
         self, place: TopicPlace, first: int, end: int, gone: Callable[[int], None]
     ) -> Iterator[DeliveriesPage]:
         """The delivery records of a broker group between two offsets of its pull log; `gone` hears
-        how many bytes of them were removed meanwhile."""
+        how many bytes of them were removed meanwhile, or cannot be read."""
         while first < end:
             page = self._deliveries(place.broker_group, first, end)
             if page.first > first:
                 gone(min(page.first, end) - first)
+            if page.damaged:
+                gone(page.damaged)
             if page.following <= first:
                 return
             first = page.following

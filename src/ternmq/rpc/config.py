@@ -31,6 +31,11 @@ class ListenerConfig:
         int, size("unanswered bytes of all clients together", 16 * MIB, 64 * GIB)
     ] = 256 * MIB
 
+    security: Annotated[
+        bool,
+        about("everybody logs in and does what was granted; the same on all servers of a cluster"),
+    ] = False
+
     def __post_init__(self) -> None:
         check(self)
         if self.inbound_total_max < self.inbound_max:

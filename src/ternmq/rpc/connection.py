@@ -25,9 +25,9 @@ from typing import Any, TypeVar, cast
 from ternmq.core.errors import Closed, NotMaster, ProtocolError, TernError, TooLarge, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
-from ternmq.rpc.address import split_address
+from ternmq.rpc.address import is_loopback, split_address
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
-from ternmq.rpc.node_proof import Greeting, TlsGreeting
+from ternmq.rpc.node_proof import Channel, Greeting, NodeGreeting, TlsGreeting
 from ternmq.security.tls.client_tls import OutgoingTls
 from ternmq.security.tls.complaints import lost_early, why_not_connected
 from ternmq.security.tls.peer_certificate import PeerCertificate, certificate_of
@@ -127,6 +127,8 @@ class Connection(asyncio.BufferedProtocol):
             greeting = greeting.greeting
         if isinstance(greeting, Hello):
             return unpack(await self.call(Command.HELLO, pack(greeting)), Welcome)
+        if not isinstance(greeting, NodeGreeting):
+            return await greeting.greet(self.call, self.address, self._channel())
         if greeting.credential.secret is None:
             return unpack(await self.call(Command.HELLO, greeting.certified()), Welcome)
         opening = greeting.begin()
@@ -137,6 +139,12 @@ class Connection(asyncio.BufferedProtocol):
         with suppress(TernError):  # Its log says it as well.
             await self.call(Command.AUTH, pack(auth))
         raise wrong
+
+    def _channel(self) -> Channel:
+        """What a proof is given over."""
+        if self.certificate is not None:
+            return Channel(private=True, shown=self.certificate.sha256)
+        return Channel(private=is_loopback(split_address(self.address)[0]))
 
     @property
     def closed(self) -> bool:

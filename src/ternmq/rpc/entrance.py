@@ -9,9 +9,16 @@ from ternmq.core.errors import ProtocolError
 from ternmq.rpc.node_proof import Challenged, NodeGate, NodeIdentity, check_plain
 from ternmq.security.tls.peer_certificate import PeerCertificate
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.hello import BY_CERTIFICATE, PROTOCOL_VERSION, Auth, Challenge, Hello
+from ternmq.wire.messages.hello import (
+    BY_CERTIFICATE,
+    PROTOCOL_VERSION,
+    Auth,
+    Challenge,
+    Hello,
+    Welcome,
+)
 from ternmq.wire.numbers import Command
-from ternmq.wire.record import unpack
+from ternmq.wire.record import pack, unpack
 
 
 class Entrance:
@@ -41,7 +48,7 @@ class Entrance:
             auth = unpack(frame.payload, Auth)
             self.node = self._gate.prove(self._challenged, auth, address)
             return self._challenged.hello
-        hello = _read_hello(frame)
+        hello = read_hello(frame)
         if not hello.method:
             check_plain(hello)
             return hello
@@ -51,8 +58,13 @@ class Entrance:
         self._challenged = self._gate.challenge(frame.payload, hello)
         return self._challenged.challenge
 
+    def sealed(self, welcome: Welcome) -> bytes:
+        """The answer to who may come in."""
+        return pack(welcome)
 
-def _read_hello(frame: Frame) -> Hello:
+
+def read_hello(frame: Frame) -> Hello:
+    """Of a client that speaks our language."""
     hello = unpack(frame.payload, Hello)
     if hello.protocol != PROTOCOL_VERSION:
         raise ProtocolError(

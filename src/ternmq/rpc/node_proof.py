@@ -16,9 +16,9 @@ sent afterwards: who can change bytes on the way is kept out by TLS, or without 
 
 import hmac
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -37,6 +37,7 @@ from ternmq.wire.messages.hello import (
     Hello,
     NodeClaim,
     ServerRole,
+    Welcome,
 )
 from ternmq.wire.messages.standings import BrokerGroupKind
 from ternmq.wire.record import pack, unpack
@@ -68,6 +69,10 @@ class NodeSecret:
 
     def __repr__(self) -> str:
         return f"NodeSecret(***, {self.source!r})"
+
+    def derived(self, label: str) -> bytes:
+        """Another secret that all servers of the cluster come to."""
+        return hmac.digest(self._key, label.encode(), "sha256")
 
     def proof(self, label: str, hello: bytes, said: Challenge) -> bytes:
         """That the secret is known to whoever says this, in this conversation."""
@@ -137,19 +142,39 @@ class NodeGreeting:
         return pack(msgspec.structs.replace(self.hello, method=method, proof=pack(claim)))
 
 
+Call = Callable[[int, bytes], Awaitable[bytearray]]
+"""Sends a request; what it returns is the answer's payload."""
+
+
+class Channel(NamedTuple):
+    """What a proof is given over."""
+
+    private: bool
+    """Nobody listens on the way."""
+    shown: bytes = b""
+    """Hash of the certificate that the server showed; empty without TLS."""
+
+
+class UserProof(Protocol):
+    """A client that proves who it is (`rpc/guarded/user_login.py`)."""
+
+    async def greet(self, call: Call, address: str, channel: Channel) -> Welcome: ...
+
+
 @dataclass(frozen=True, slots=True)
 class TlsGreeting:
-    """The same, said over TLS."""
+    """One of them, said over TLS."""
 
-    greeting: Hello | NodeGreeting
+    greeting: Hello | NodeGreeting | UserProof
     tls: OutgoingTls
 
 
-Greeting = Hello | NodeGreeting | TlsGreeting
-"""How a connection is begun: by a client, or by a server of the cluster; in the clear or not."""
+Greeting = Hello | NodeGreeting | UserProof | TlsGreeting
+"""How a connection is begun: by a client, by one that logs in, by a server of the cluster; in the
+clear or not."""
 
 
-def over(greeting: Hello | NodeGreeting, tls: OutgoingTls | None) -> Greeting:
+def over(greeting: Hello | NodeGreeting | UserProof, tls: OutgoingTls | None) -> Greeting:
     """The greeting over TLS, where there is TLS."""
     return greeting if tls is None else TlsGreeting(greeting, tls)
 

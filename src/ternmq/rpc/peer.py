@@ -32,6 +32,7 @@ from ternmq.rpc.connection_pool import ConnectionPool, Pause
 from ternmq.rpc.entrance import Entrance
 from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX, TLS_HELLO_SIZE_MAX
 from ternmq.rpc.node_proof import NodeIdentity, proven
+from ternmq.security.access.rights import Rights
 from ternmq.security.tls.complaints import SPEAKS_PLAIN, begins_tls
 from ternmq.security.tls.door import TlsTerms
 from ternmq.security.tls.peer_certificate import PeerCertificate, certificate_of
@@ -75,6 +76,9 @@ class Handler(Protocol):
 
 class Peer(asyncio.BufferedProtocol):
     """A client as the server sees it."""
+
+    rights: Rights | None = None
+    """What it may do, where security is on; None: of a server of the cluster, or nobody asks."""
 
     def __init__(
         self, pool: "ConnectionPool[Peer]", handler: Handler, *, tls: TlsTerms | None = None
@@ -381,7 +385,7 @@ class Peer(asyncio.BufferedProtocol):
             return
         del self._entrance
         self._decoder.size_max = FRAME_SIZE_MAX
-        self.answer(command, frame.correlation, pack(welcome))
+        self.answer(command, frame.correlation, entrance.sealed(welcome))
 
     # The end.
 

@@ -19,6 +19,7 @@ from ternmq.core.errors import BadConfig, OverLimit
 from ternmq.core.log import get_logger
 from ternmq.rpc.address import join_address
 from ternmq.rpc.connection_pool import ConnectionPool
+from ternmq.rpc.guarded.guarded_peer import GuardedHandler, GuardedPeer
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.memory import keep_freed_memory
 from ternmq.rpc.node_proof import NodeGate
@@ -81,31 +82,34 @@ class Listener:
         """Bind and listen; raises `BadConfig` if the address cannot be had."""
         self._pool.now = self._clock.monotonic()  # It may have been made a while ago.
         try:
-            name = await (self._listen(host, port) if self.tls is None else self._guard(host, port))
+            name = await (
+                self._listen(host, port) if self.tls is None else self._open_door(host, port)
+            )
         except OSError as error:
             raise BadConfig(cannot_listen(host, port, error)) from error
         self.address = (name[0], name[1])
         self._schedule()
 
+    def _new_peer(self, terms: TlsTerms | None = None) -> Peer:
+        handler = self._handler
+        if isinstance(handler, GuardedHandler):
+            return GuardedPeer(self._pool, handler, tls=terms)
+        return Peer(self._pool, handler, tls=terms)
+
     async def _listen(self, host: str, port: int) -> Any:
         """In the clear."""
-        pool, handler = self._pool, self._handler
         self._server = await self._loop.create_server(
-            lambda: Peer(pool, handler), host, port, backlog=BACKLOG, reuse_address=True
+            self._new_peer, host, port, backlog=BACKLOG, reuse_address=True
         )
         return self._server.sockets[0].getsockname()
 
-    async def _guard(self, host: str, port: int) -> Any:
+    async def _open_door(self, host: str, port: int) -> Any:
         """Over TLS."""
         assert self.tls is not None
-        pool, handler = self._pool, self._handler
-
-        def make_peer(terms: TlsTerms) -> Peer:
-            return Peer(pool, handler, tls=terms)
-
+        pool = self._pool
         limits = pool.limits
         self._door = TlsDoor(
-            self.tls, pool, make_peer, arrive_s=limits.hello_timeout, linger_s=limits.linger
+            self.tls, pool, self._new_peer, arrive_s=limits.hello_timeout, linger_s=limits.linger
         )
         await self._door.open(host, port)
         return self._door.sockets[0].getsockname()
@@ -142,6 +146,13 @@ class Listener:
         self._timer = self._loop.call_later(self._pool.limits.sweep, self._sweep)
 
     def _sweep(self) -> None:
+        """A bug in it must not be the last sweep."""
+        try:
+            self._sweep_now()
+        finally:
+            self._schedule()
+
+    def _sweep_now(self) -> None:
         pool, limits = self._pool, self._pool.limits
         before, pool.now = pool.now, self._clock.monotonic()
         if pool.now - before > 2 * limits.sweep + limits.idle_timeout / 3:
@@ -157,7 +168,6 @@ class Listener:
             if pool.now >= peer.leave_by:
                 peer.abort()
         pool.reset_log_limit()
-        self._schedule()
 
     def _make_room(self) -> None:
         """Close peers that hold memory for a frame that does not come, although it is read for."""

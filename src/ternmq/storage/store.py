@@ -288,6 +288,11 @@ class Store:
         """Which life of the broker group this is."""
         return self._epoch
 
+    @property
+    def placement_path(self) -> Path:
+        """Where its broker keeps the placement of order keys."""
+        return self._paths.placement
+
     def use_epoch(self, epoch: int) -> None:
         """Write under this epoch, not the one it was opened with; before the first append."""
         assert epoch > self._epoch_before, "an epoch is never used twice"

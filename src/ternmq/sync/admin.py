@@ -15,11 +15,13 @@ from ternmq.client.admin.replay import Replay, ReplayProgress
 from ternmq.client.model.start import StartLike
 from ternmq.client.transactions.half_sender import HalfWanted
 from ternmq.client.transport.fan_out import Missing
+from ternmq.security.access.scram import ITERATIONS
+from ternmq.security.access.secret import Secret
 from ternmq.sync.delays import Delays
 from ternmq.sync.loop_thread import run
 from ternmq.wire.messages.dead_letters import DeadDone
 from ternmq.wire.messages.groups import Group, HalfLine, LedgerLine
-from ternmq.wire.messages.limits import AppLimit
+from ternmq.wire.messages.limits import AppLimit, User
 from ternmq.wire.messages.order_keys import GroupKeys, Placement
 from ternmq.wire.messages.read import Sought
 from ternmq.wire.messages.servers import Route
@@ -280,3 +282,43 @@ class Admin:
     def set_weight(self, group: str, weight: int) -> Placement:
         """How much a broker group takes of what is shared out by weight; 0: nothing new."""
         return run(self._admin.set_weight(group, weight))
+
+    def add_user(
+        self,
+        name: str,
+        password: str | Secret,
+        apps: list[str] | None = None,
+        iterations: int = ITERATIONS,
+    ) -> User:
+        """Make a user, who may be these applications (its own name) and has no rights yet."""
+        return run(self._admin.add_user(name, password, apps, iterations))
+
+    def set_password(self, name: str, password: str | Secret, iterations: int = ITERATIONS) -> User:
+        """Another password from the next login on; one's own may be changed without a right."""
+        return run(self._admin.set_password(name, password, iterations))
+
+    def set_user(
+        self, name: str, apps: list[str] | None = None, connections_max: int | None = None
+    ) -> User:
+        """Change which applications a user may be, or how often it may connect to a server."""
+        return run(self._admin.set_user(name, apps, connections_max))
+
+    def users(self) -> list[User]:
+        """Every user, and every pattern that grants were made for, by name."""
+        return run(self._admin.users())
+
+    def user(self, name: str) -> User:
+        """One of them; `IdentityNotFound` if there is none of that name."""
+        return run(self._admin.user(name))
+
+    def remove_user(self, name: str) -> None:
+        """Its connections end within a second, its grants go with it."""
+        run(self._admin.remove_user(name))
+
+    def grant(self, identity: str, action: str, resource: str = "*", deny: bool = False) -> User:
+        """Allow (or deny) an action on a resource: `order.*` (topics), `group:billing`, `*`."""
+        return run(self._admin.grant(identity, action, resource, deny))
+
+    def revoke(self, identity: str, action: str, resource: str = "*", deny: bool = False) -> User:
+        """Take such a line away again."""
+        return run(self._admin.revoke(identity, action, resource, deny))

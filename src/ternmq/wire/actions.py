@@ -1,9 +1,9 @@
 """What each command is as an action: the one table by which it is decided who may send it.
 
-Today it tells apart what only servers of the cluster may ask (`REPLICATE`), which have to prove who
-they are (`rpc/node_proof.py`), from what anybody may who is let in. Rights of people and
-applications will be given by the same actions. A command without a line here is a bug that keeps
-every server from starting.
+It tells apart what only servers of the cluster may ask (`REPLICATE`), which have to prove who they
+are (`rpc/node_proof.py`), from the rest. With security on, rights of people and applications are
+given by the same actions; what each command is about stands in `wire/resources.py`. A command
+without a line here is a bug that keeps every server from starting.
 """
 
 from collections.abc import Mapping
@@ -30,6 +30,8 @@ class Action(StrEnum):
     DESCRIBE = "describe"
     CLUSTER = "cluster"
     """Which server leads, is drained, is forgotten: people decide that, and servers."""
+    GRANT = "grant"
+    """Users, and who may do what."""
     REPLICATE = "replicate"
     """Of servers only."""
 
@@ -97,6 +99,10 @@ ACTIONS: dict[Command, Action] = {
     Command.HANDOVER: Action.CLUSTER,
     Command.PLACE: Action.CLUSTER,  # "stopped" and "settled" are said by servers only.
     Command.WITHDRAW: Action.CLUSTER,  # By people for good; that a server leaves says it itself.
+    Command.USER_SET: Action.GRANT,
+    Command.USER_LIST: Action.GRANT,
+    Command.USER_REMOVE: Action.GRANT,
+    Command.GRANT_SET: Action.GRANT,
     Command.REGISTER: Action.REPLICATE,
     Command.MEMBER_JOIN: Action.REPLICATE,
     Command.IN_SYNC_CHANGE: Action.REPLICATE,
@@ -113,6 +119,14 @@ ACTIONS: dict[Command, Action] = {
     Command.BASE_READ: Action.REPLICATE,
     Command.SLOTS_OPEN: Action.REPLICATE,
 }
+
+ALSO_BY: dict[int, Action] = {
+    Command.READ: Action.SUBSCRIBE,
+    Command.GROUP_CREATE: Action.SUBSCRIBE,
+    Command.GROUP_SET: Action.SUBSCRIBE,
+}
+"""What consumers do besides consuming: they fetch old messages from replicas, and bring their group
+with its settings to a broker group that has not heard of it. Either right will do."""
 
 OF_NODES = frozenset(
     int(command) for command, action in ACTIONS.items() if action is Action.REPLICATE

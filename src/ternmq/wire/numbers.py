@@ -93,6 +93,11 @@ class Command(IntEnum):
     PLACE = 100
     SLOTS_OPEN = 101
 
+    USER_SET = 110
+    USER_LIST = 111
+    USER_REMOVE = 112
+    GRANT_SET = 113
+
 
 class Flag(IntFlag):
     """How to read a frame."""

@@ -7,6 +7,7 @@ import asyncio
 import os
 import random
 import signal
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ import pytest
 import ternmq
 from ternmq import CancelResult
 from ternmq.client.admin.broker_members import BrokerState
+from ternmq.meta.config import DEAD_AFTER_MS
 from tests.integration.broker_pair import BROKER, QUICK
 from tests.integration.delay.test_delays import arrived, settled
 from tests.integration.processes import DelayServer, Node, NodeFactory
@@ -73,10 +75,14 @@ class DelayPair:
 
 
 async def make_delay_pair(
-    nodes: NodeFactory, *, count: int = 2, settings: Mapping[str, str] | None = None
+    nodes: NodeFactory,
+    *,
+    count: int = 2,
+    settings: Mapping[str, str] | None = None,
+    meta: Mapping[str, str] = QUICK,
 ) -> DelayPair:
     """Running, everybody in sync."""
-    node = nodes(arguments=["--no-delay"], environment=QUICK)
+    node = nodes(arguments=["--no-delay"], environment=meta)
     pair = DelayPair(node)
     for _ in range(count):
         environment = {**SETTINGS, **(settings or {})}
@@ -147,6 +153,29 @@ async def test_a_master_that_stood_still_sends_nothing_that_was_cancelled_meanwh
         await settled(mq, "still", (60, 0, count, len(gone)))
         await pair.wait_in_sync(2)
         assert len(await arrived(mq, "still", count)) == count
+
+
+async def test_a_master_that_hangs_is_noticed_and_another_member_takes_over_by_itself(
+    node_factory: NodeFactory,
+) -> None:
+    """Q12: as quickly as that of a broker (`server_dead_after_ms`, 3 s), and nobody has to ask."""
+    pair = await make_delay_pair(node_factory, settings={"TERN_REPLICA_LOST": "continue"}, meta={})
+    async with ternmq.connect(pair.url, app="test") as mq:
+        before = list(await mq.send_many("hung", [b"1", b"2"], delay=timedelta(seconds=5)))
+        master = await pair.master()
+        os.kill(master.pid, signal.SIGSTOP)
+        stopped = time.monotonic()
+        try:
+            await pair.wait_led_by(pair.other(master))
+            await mq.send("hung", b"3", delay=0.1)
+            took = time.monotonic() - stopped
+            assert await retried(partial(mq.cancel, before[0])) is CancelResult.CANCELLED
+            assert sorted(await arrived(mq, "hung", 2, 20)) == ["2", "3"]
+        finally:
+            os.kill(master.pid, signal.SIGCONT)
+        await pair.wait_in_sync(2)
+        await settled(mq, "hung", (3, 0, 2, 1))
+    assert took < 3 * DEAD_AFTER_MS / 1000, "about 3 s, and some for a busy machine"
 
 
 @pytest.mark.long

@@ -5,15 +5,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from ternmq.core.errors import BadRequest, Conflict, MasterAlive, NotInSync, Unauthorized
+from ternmq.core.errors import (
+    BadRequest,
+    Conflict,
+    MasterAlive,
+    NotInSync,
+    Unauthorized,
+    Unavailable,
+)
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
 from ternmq.rpc.connection import Connection, request
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.standings import (
+    Claim,
     Member,
     MemberJoin,
     Standing,
@@ -21,6 +30,7 @@ from ternmq.wire.messages.standings import (
     Standings,
     standing_of,
 )
+from ternmq.wire.messages.topics import TopicSettings
 from ternmq.wire.numbers import Command
 from tests.node_greeting import greeting
 
@@ -109,3 +119,41 @@ async def test_a_copy_never_goes_back_to_an_older_version(tmp_path: Path) -> Non
         assert one.standing("main") == new and told == []
         one.learn_standings([old], another=True)
         assert told == [old], "another registry counts anew"
+
+
+async def test_topics_that_a_registry_has_never_heard_of_are_not_taken_for_deleted(
+    tmp_path: Path,
+) -> None:
+    """A copy from before they were made is put back: their messages stay."""
+    async with meta(tmp_path / "r.db") as a:
+        cache = RouteCache([a.address], BROKER)
+        one = RemoteDirectory(cache)
+        deleted: list[str] = []
+        one.on_topic_deleted(lambda topic: deleted.append(topic.name))
+        gone = await a.service.create_topic("gone", TopicSettings())
+        await a.service.create_topic("kept", TopicSettings())
+        await one.refresh()
+        never = msgspec.structs.replace(gone, name="never", id=gone.id - 1)
+        one._topics["never"] = never
+        await a.service.delete_topic("gone")
+        await one.refresh()
+
+        assert deleted == ["gone"]
+        assert [topic.name for topic in one.topics()] == ["kept"]
+        await cache.close()
+
+
+async def test_data_of_another_registry_is_brought_along_when_that_one_is_lost_for_sure(
+    tmp_path: Path,
+) -> None:
+    held = Standing(
+        broker_group="main", version=5, epoch=3, line="other", members=[ONE], in_sync=[ONE.id]
+    )
+    claim = Claim(member=ONE.id, held=held, accepted_epoch=3, data_epoch=3)
+    async with meta(tmp_path / "r.db") as a, meta(tmp_path / "own.db") as b:
+        async with directory(a, b) as one:
+            with pytest.raises(Unavailable, match="began in the registry of cluster other"):
+                await one.join_group("main", "realtime", ONE, data_epoch=3, claim=claim)
+        async with directory(a) as alone:
+            standing = await alone.join_group("main", "realtime", ONE, data_epoch=3, claim=claim)
+            assert standing.in_sync == [ONE.id]

@@ -37,7 +37,6 @@ def test_a_url_names_meta_servers_in_order(url: str, addresses: list[str]) -> No
         "tern://a:b",
         "tern://a:0",
         "tern://a:70000",
-        "tern://user@a:1",
         "tern://a:1/path",
         "tern://::1:7700",
         "tern://a:1?ca=x",

@@ -37,6 +37,7 @@ class Watched:
     """A registry that counts transactions, can be held up, and can fail."""
 
     def __init__(self, inner: Registry) -> None:
+        self.leaps = 0
         self._inner = inner
         self.go = threading.Event()
         self.go.set()
@@ -139,6 +140,10 @@ class Watched:
     def reserve(self, used: InUse, *, now_ms: int) -> Behind:
         self._enter(1)
         return self._inner.reserve(used, now_ms=now_ms)
+
+    def leap(self, after: Callable[[int], int]) -> None:
+        self.leaps += 1
+        self._inner.leap(after)
 
     def close(self) -> None:
         self.closed = True
@@ -394,15 +399,16 @@ async def test_a_registry_that_does_not_open_is_the_error_of_starting() -> None:
 async def test_what_a_brokers_data_uses_is_reserved_off_the_loop_and_the_unknown_is_named(
     watched: Watched,
 ) -> None:
-    used = InUse(broker_group="a", topic_ids=frozenset({1, 3, 4, 5}), group_id=0, epoch=0)
     async with serving_directory(lambda: watched, clock=SystemClock()) as service:
-        await service.create_topic("orders", PLAIN)
+        known = (await service.create_topic("orders", PLAIN)).id
+        unknown = frozenset({known + 2, known + 3, known + 4})
+        used = InUse(broker_group="a", topic_ids=unknown | {known}, group_id=0, epoch=0)
         with capture_logs() as logs:
-            assert await service.reserve(used) == {3, 4, 5}
-        assert (await service.create_topic("more", PLAIN)).id == 6
+            assert await service.reserve(used) == unknown
+        assert (await service.create_topic("more", PLAIN)).id == known + 5
 
     assert threading.get_ident() not in watched.threads
-    assert [line["unknown_topics"] for line in logs] == ["3..5"]
+    assert [line["unknown_topics"] for line in logs] == [f"{known + 2}..{known + 4}"]
 
 
 async def test_changed_settings_are_seen_and_told_once_they_are_stored(watched: Watched) -> None:
@@ -431,3 +437,16 @@ async def test_a_change_that_is_not_stored_changes_nothing(watched: Watched) -> 
             await service.change_topic("orders", topic_change(TopicSet(name="orders", rate=7)))
 
         assert service.topic("orders") == before
+
+
+async def test_numbers_leap_before_the_first_one_of_a_start_and_only_then(watched: Watched) -> None:
+    """R1: an older copy goes on elsewhere; a start that gives nothing out writes nothing."""
+    async with serving_directory(lambda: watched, clock=SystemClock()) as service:
+        assert watched.leaps == 0
+        first = await service.create_topic("orders", PLAIN)
+        second = await service.create_topic("bills", PLAIN)
+        await service.group_id(first.id, "g")
+        assert (watched.leaps, second.id) == (1, first.id + 1)
+        service._learn(News(version=0, topics=service.topics()), None, True)
+        assert (await service.create_topic("later", PLAIN)).id > second.id + 1
+        assert watched.leaps == 2, "an older copy was put back under it"

@@ -1,7 +1,9 @@
 """Q1, R1: order-key slots move from one broker group to another in steps; pure."""
 
 from collections import Counter
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,3 +132,29 @@ def all_settled(placement: Placement) -> Placement:
         place = PlaceChange(action="settled", broker_group=group, slots=list(range(SLOTS)))
         placement = changed(placement, place, [])
     return placement
+
+
+def test_what_a_broker_knows_stands_where_the_registry_was_put_back_from_an_older_copy() -> None:
+    later = changed(
+        EAST_WEST, PlaceChange(action="move", broker_group="west", slots=[0]), ["east", "west"]
+    )
+    assert changed(EAST_WEST, PlaceChange(action="known", known=later), []) == later
+    assert changed(later, PlaceChange(action="known", known=EAST_WEST), []) is later
+    assert changed(later, PlaceChange(action="known", known=later), []) is later
+    assert changed(None, PlaceChange(action="known", known=later), []).owners == later.owners
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"owners": [0]},
+        {"owners": [9] * SLOTS},
+        {"closing": {5: 7}},
+        {"behind": {SLOTS: 0}},
+        {"groups": []},
+    ],
+)
+def test_a_placement_that_is_not_whole_is_never_taken(wrong: dict[str, Any]) -> None:
+    known = msgspec.structs.replace(EAST_WEST, version=99, **wrong)
+    with pytest.raises(BadRequest, match="not whole"):
+        changed(EAST_WEST, PlaceChange(action="known", known=known), [])

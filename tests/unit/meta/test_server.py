@@ -20,6 +20,7 @@ from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.server import Listener, ServerLimits
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Empty, Hello
+from ternmq.wire.messages.limits import Grant, GrantSet, User, UserFind, UserNamed, UserSet
 from ternmq.wire.messages.servers import Route, Routes, RoutesFind
 from ternmq.wire.messages.stats import Status, StatusQuery
 from ternmq.wire.messages.topics import (
@@ -97,6 +98,22 @@ async def test_routes_are_those_announced(opener: Opener, tmp_path: Path) -> Non
         assert answer == meta.routes.current()
 
 
+async def test_without_security_nobody_makes_himself_an_admin_for_later(
+    opener: Opener, tmp_path: Path
+) -> None:
+    everything = Grant(action="*", resource="*")
+    async with running(opener, tmp_path) as meta:
+        for command, wanted in (
+            (Command.USER_SET, UserSet(name="eve", create=True)),
+            (Command.GRANT_SET, GrantSet(identity="*", grant=everything)),
+            (Command.USER_REMOVE, UserNamed(name="admin")),
+            (Command.USER_LIST, UserFind()),
+        ):
+            with pytest.raises(BadRequest, match="security is off"):
+                await request(meta.connection, command, wanted, User, timeout=WAIT)
+        assert meta.service.topics() == []
+
+
 async def test_topics_are_made_listed_and_deleted(opener: Opener, tmp_path: Path) -> None:
     async with running(opener, tmp_path) as meta:
         topic = await meta.create("orders")
@@ -136,7 +153,7 @@ async def test_a_list_that_does_not_fit_says_how_to_ask(
 ) -> None:
     async with running(opener, tmp_path) as meta:
         await asyncio.gather(*(meta.create(f"t{number}") for number in range(20)))
-        monkeypatch.setattr(router_module, "FRAME_SIZE_MAX", 200)
+        monkeypatch.setattr(router_module, "FRAME_SIZE_MAX", 300)
         with pytest.raises(TooLarge, match="limit and after"):
             await meta.names(TopicFind())
         assert len(await meta.names(TopicFind(limit=5))) == 5

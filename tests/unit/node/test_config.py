@@ -95,6 +95,16 @@ def test_an_address_that_others_reach_needs_a_word(host: str) -> None:
     assert build({"host": host, "insecure": "true"}).exposed
 
 
+def test_an_address_where_everybody_logs_in_over_tls_needs_none() -> None:
+    files = {f"tls_{name}_file": "x.pem" for name in ("certificate", "key", "ca")}
+
+    assert not build({"host": "0.0.0.0", "tls": True, "security": True, **files}).exposed
+    with pytest.raises(BadConfig, match="security = true"):
+        build({"host": "0.0.0.0", "security": True})
+    with pytest.raises(BadConfig, match="security = true"):
+        build({"host": "0.0.0.0", "tls": True, **files})
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "localhost", "::1"])
 def test_loopback_needs_none(host: str) -> None:
     assert not build({"host": host}).exposed

@@ -84,6 +84,7 @@ class DeliveryRecords:
             following=page.following,
             records=page.records,
             names=_names(self._groups, page.group_ids),
+            damaged=sum(end - start for start, end in page.damaged),
         )
 
 

@@ -97,6 +97,8 @@ class LeaderStatus:
         log_figures(out, status.role, self.server.store.messages)
         out.add("tern_read_bytes_total", self.fetcher.read_size)
         out.add("tern_diverged_messages", 0)
+        rotten = sum(end - start for start, end in list(self.server.store.pulls.rotten.items()))
+        out.add("tern_delivery_records_damaged_bytes", rotten)
         for alarm in TROUBLES:
             out.add("tern_broker_alarms", alarm == trouble, alarm)
         self.scraper.halves(out, self.half_lines())

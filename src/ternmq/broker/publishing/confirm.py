@@ -19,6 +19,7 @@ from ternmq.broker.log.commit import Committer
 from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import BadRequest, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.range_set import RangeSet
+from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.storage.pull.record import RANGES_MAX, PullKind
@@ -31,6 +32,8 @@ _CONFIRM = int(Command.CONFIRM)
 ASKED_MAX = 10_000  # Requests that wait at one group.
 WAIT_MAX_MS = 30_000
 PARTS_MAX = 10_000  # Ranges in one answer.
+
+NOT_CONFIRMED = "what became of it could not be told: a bug of the broker, whose log says more"
 
 
 class Confirmer:
@@ -118,6 +121,15 @@ class Confirmer:
     # -- answering
 
     def _answer(self, group: ConsumerGroup, some: list[PendingConfirm]) -> None:
+        """From a timer or the end of a turn, too: whoever waits is told in any case."""
+        try:
+            self._answer_now(group, some)
+        except Exception as bug:
+            BUGS.report(bug, command="CONFIRM")
+            for pending in some:
+                pending.peer.fail(_CONFIRM, pending.correlation, Unavailable(NOT_CONFIRMED))
+
+    def _answer_now(self, group: ConsumerGroup, some: list[PendingConfirm]) -> None:
         """Tell what is known now; what is acked, once that is safe."""
         acked = RangeSet()
         answers: list[tuple[PendingConfirm, Confirmed | TernError]] = []

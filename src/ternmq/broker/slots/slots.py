@@ -3,7 +3,8 @@
 A batch with order keys is stored only while all their slots are ours (`enter`); a slot that closes
 is refused at once, and when the last batch that had entered is safe, the registry is told that we
 have stopped. From then on nothing of the slot is stored here, through restarts too: a broker reads
-the placement from the registry before it serves, and takes no older one than it knows.
+the placement from the registry before it serves, and takes no older one than it knows
+(`known_placement`).
 
 Rows of a slot whose former owner may still have unsettled rows are held back from ordered groups
 (`held`), each group by itself, until the former owner says that this group has settled them there
@@ -21,12 +22,12 @@ from ternmq.batch.view import BatchView
 from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
+from ternmq.broker.slots.known_placement import KnownPlacement
 from ternmq.broker.slots.open_transactions import OpenTransactionSlots
 from ternmq.broker.slots.peer_brokers import PeerBrokers
 from ternmq.core.errors import Moved, TernError
 from ternmq.core.log import LogThrottle, get_logger
 from ternmq.core.slots import SLOTS, slot_of
-from ternmq.discovery.directory import Directory
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.wire.messages.order_keys import PlaceChange, Placement, SlotsFind, SlotsOpen
 from ternmq.wire.messages.topics import Topic
@@ -45,7 +46,7 @@ class Slots:
     def __init__(
         self,
         *,
-        directory: Directory,
+        places: KnownPlacement,
         groups: ConsumerGroups,
         consume: ConsumeLog,
         peer_brokers: PeerBrokers,
@@ -54,7 +55,7 @@ class Slots:
         open_transactions: OpenTransactionSlots,
     ) -> None:
         self._own = peer_brokers.own
-        self._directory = directory
+        self._places = places
         self._groups = groups
         self._consume = consume
         self._peer_brokers = peer_brokers
@@ -76,7 +77,7 @@ class Slots:
 
     async def start(self) -> None:
         """The placement as the registry has it; memory may be older than what we said before."""
-        self._learn((await self._directory.place(PlaceChange())).placement)
+        self._learn(await self._places.first())
 
     async def close(self) -> None:
         await self._peer_brokers.close()
@@ -91,7 +92,7 @@ class Slots:
 
     async def assign(self) -> None:
         """Somebody sends with an order key for the first time ever."""
-        placed = await self._directory.place(PlaceChange(action="assign", broker_group=self._own))
+        placed = await self._places.place(PlaceChange(action="assign", broker_group=self._own))
         self._learn(placed.placement)
 
     def enter(self, topic: Topic, batch: bytearray | memoryview) -> int:
@@ -144,7 +145,7 @@ class Slots:
         given_up = [slot for slot in find.slots if not self._may_store(slot)]
         if not find.group:
             return SlotsOpen(slots=[*ours, *self._unsettled_by_anybody(given_up)])
-        topic = self._directory.topic(find.topic)
+        topic = self._places.topic(find.topic)
         if topic is None:
             return SlotsOpen(slots=ours)
         group = self._groups.find(topic.id, find.group)
@@ -190,7 +191,7 @@ class Slots:
     # What the registry says.
 
     def _look(self) -> None:
-        placement = self._directory.placement()
+        placement = self._places.placement()
         if placement is not None and placement.version > self._placement.version:
             self._learn(placement)
 
@@ -215,6 +216,10 @@ class Slots:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_again_and_again(self._stop_storing), name="tern-slots")
             tasks.create_task(_again_and_again(self._ask), name="tern-slots-ask")
+            tasks.create_task(_again_and_again(self._keep), name="tern-slots-keep")
+
+    async def _keep(self) -> None:
+        self._learn(await self._places.keep(self._placement))
 
     async def _ask(self) -> None:
         for group in self._ordered():
@@ -242,7 +247,7 @@ class Slots:
         )  # What is staged by now may be committed behind the mark.
         self._mark(closing)
         wanted = PlaceChange(action="stopped", broker_group=self._own, slots=closing)
-        self._learn((await self._directory.place(wanted)).placement)
+        self._learn((await self._places.place(wanted)).placement)
         log.info("slots given up", slots=len(closing), version=self._placement.version)
 
     async def _clear(self, group: ConsumerGroup, order: KeyOrder) -> None:
@@ -271,7 +276,7 @@ class Slots:
             settled = [slot for slot in slots if slot not in still]
             if settled:
                 wanted = PlaceChange(action="settled", broker_group=former, slots=settled)
-                self._learn((await self._directory.place(wanted)).placement)
+                self._learn((await self._places.place(wanted)).placement)
 
     async def _still_open(self, former: str, find: SlotsFind) -> set[int]:
         """All of them while nobody answers: what is there may come first."""

@@ -9,7 +9,7 @@ Never reads a body, never writes one twice, never decides on its own: `check_bac
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from ternmq.batch.check import check_incoming
@@ -33,6 +33,7 @@ from ternmq.core.errors import (
 from ternmq.core.log import get_logger
 from ternmq.core.units import DAY_MS
 from ternmq.rpc.peer import Peer
+from ternmq.security.access.rights import Rights
 from ternmq.storage.log.append import Append, Ending, HalfMark
 from ternmq.storage.messages.transactions import (
     OpenTransaction,
@@ -189,7 +190,18 @@ class HalfBatches:
 
     # Ending
 
-    async def end(self, request: HalfEnd) -> HalfEnded:
+    def check_ending(
+        self, rights: Rights | None, ones: Iterable[OpenTransaction | TransactionOutcome]
+    ) -> None:
+        """Others' transactions are ended by who may operate on their topics."""
+        if rights is None:
+            return
+        for one in ones:
+            if isinstance(one, OpenTransaction) and not rights.is_app(one.app):
+                for topic in {self._name(half.topic_id) or "" for half in one.halves}:
+                    rights.check_operate(topic)
+
+    async def end(self, request: HalfEnd, rights: Rights | None = None) -> HalfEnded:
         """Commit or roll back by id; asking again is harmless."""
         key = b"T" + request.transaction
         await self._settled(key)
@@ -202,6 +214,7 @@ class HalfBatches:
                 f"transaction {request.transaction.hex()} is not known here: nothing was stored "
                 "under it, or it ended so long ago that this is forgotten"
             )
+        self.check_ending(rights, [one])
         if request.source != "client":
             log.info(
                 "transaction ended",
@@ -212,7 +225,7 @@ class HalfBatches:
             )
         return self._answer(await self.decide(request.action, [one]), request.action, [])
 
-    async def end_detached(self, request: DetachedEnd) -> HalfEnded:
+    async def end_detached(self, request: DetachedEnd, rights: Rights | None = None) -> HalfEnded:
         """The same by name, for several attempts in one."""
         name, action = request.name, request.action
         if action == "look":
@@ -220,6 +233,7 @@ class HalfBatches:
         for attempt in list(self._halves.attempts(name)):
             await self._settled(detached_key(name, attempt))
         known = self._halves.attempts(name)
+        self.check_ending(rights, known.values())
         committed = sorted(
             attempt
             for attempt, one in known.items()

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from ternmq.batch.half import detached_key
 from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.core.errors import BadRequest, TransactionEnded, TransactionNotFound
+from ternmq.security.access.rights import Rights
 from ternmq.storage.messages.transactions import (
     OpenTransaction,
     TransactionOutcome,
@@ -43,16 +44,17 @@ class Unfenced:
         self._new_future: Callable[[], asyncio.Future[None]]
         self._new_future = asyncio.get_running_loop().create_future
 
-    async def end_detached(self, request: DetachedEnd) -> HalfEnded:
+    async def end_detached(self, request: DetachedEnd, rights: Rights | None = None) -> HalfEnded:
         """The DETACHED_END command; of fenced names only one attempt can be open."""
         if request.fenced:
-            return await self._half_batches.end_detached(request)
-        return await self.end(request)
+            return await self._half_batches.end_detached(request, rights)
+        return await self.end(request, rights)
 
-    async def end(self, request: DetachedEnd) -> HalfEnded:
+    async def end(self, request: DetachedEnd, rights: Rights | None = None) -> HalfEnded:
         """Commit, abort, or look how it stands; one at a time for each name."""
         async with self._claim(request.name):
             known = self._halves.attempts(request.name)
+            self._half_batches.check_ending(rights, known.values())
             before = committed(known)
             if request.action == "look":
                 return _answer(before, repeated=bool(before), otherwise="open")

@@ -17,7 +17,7 @@ import typer
 
 from ternmq import __version__
 from ternmq.cli.processes.up import FlushFlag
-from ternmq.cli.terminal.options import APP, ConfigFile
+from ternmq.cli.terminal.options import ConfigFile, app_at
 from ternmq.cli.terminal.output import note, say
 from ternmq.core.errors import BadConfig
 
@@ -135,7 +135,7 @@ async def _serve(plan: "ClusterPlan", folder: Path, *, restart: bool) -> None:
         for wave in in_waves([*plan.brokers, *plan.delays], folder):
             await start_together([each for each in everybody if each.planned in wave])
         if len(plan.brokers) > len(plan.groups):
-            await _in_step(plan)
+            await _in_step(plan, folder)
         for server in everybody:
             server.watch(restart=restart)
         _welcome(plan, everybody, folder)
@@ -148,11 +148,12 @@ async def _serve(plan: "ClusterPlan", folder: Path, *, restart: bool) -> None:
             await stop_together(part)
 
 
-async def _in_step(plan: "ClusterPlan") -> None:
+async def _in_step(plan: "ClusterPlan", folder: Path) -> None:
     """Until every replica has what its master has: before that a broker group takes nothing."""
     from ternmq.client.client import connect
 
-    async with connect(plan.url, app=APP) as mq:
+    url, filed = _admin_url(plan, folder)
+    async with connect(url, app=app_at(url), password_file=filed) as mq:
         for _ in range(int(IN_STEP_S / LOOK_S)):
             states = [*await mq.admin.brokers(), *await mq.admin.brokers("delay")]
             in_step = [state for state in states if state.in_sync]
@@ -161,6 +162,14 @@ async def _in_step(plan: "ClusterPlan") -> None:
                 return
             await asyncio.sleep(LOOK_S)
     note(f"warning: not all replicas are in step after {IN_STEP_S:g} s; 'tern broker list' shows")
+
+
+def _admin_url(plan: "ClusterPlan", folder: Path) -> tuple[str, Path | None]:
+    """Of a cluster with security on: with the admin that it made, and the file of its password."""
+    from ternmq.meta.access_commands import ADMIN, ADMIN_FILE
+
+    filed = next(folder.glob(f"*/{ADMIN_FILE}"), None)
+    return (plan.url if filed is None else plan.url.replace("://", f"://{ADMIN}@", 1)), filed
 
 
 def _welcome(plan: "ClusterPlan", servers: "Sequence[Supervised]", folder: Path) -> None:

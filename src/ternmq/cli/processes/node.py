@@ -23,6 +23,7 @@ from ternmq.cli.processes.stopping import Stopper
 from ternmq.cli.terminal.logs import configure
 from ternmq.cli.terminal.output import note, say
 from ternmq.core.clock import SystemClock
+from ternmq.core.lifecycle import report_bugs
 from ternmq.core.log import get_logger
 from ternmq.discovery.url import with_tls_files
 from ternmq.node.addresses import node_url
@@ -157,6 +158,7 @@ def _run(config: NodeConfig, server: ServerProcess) -> int:
 
 async def _until_asked(config: NodeConfig, server: ServerProcess) -> None:
     """Serve until a signal comes; one that comes while starting ends the start."""
+    report_bugs()
     stopper = Stopper()
     stopper.install()
     ready = asyncio.Event()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ternmq.cli.terminal.options import APP, URL, Json, Url
+from ternmq.cli.terminal.options import URL, Json, Url, app_at
 from ternmq.cli.terminal.output import size, utc
 from ternmq.cli.terminal.report import CheckResult, Level, show_report
 from ternmq.core.errors import TernError
@@ -63,17 +63,25 @@ async def _reach(url: str) -> list[CheckResult]:
     from importlib.metadata import version
 
     from ternmq.cli.servers.doctor_reach import examine
+    from ternmq.client.config import ClientConfig
+    from ternmq.client.transport.login import find_login
     from ternmq.discovery.url import read_url
+    from ternmq.rpc.guarded.user_login import UserGreeting
     from ternmq.rpc.node_proof import over
     from ternmq.security.tls.client_tls import ClientTls
     from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 
     named = read_url(url)
     hello = Hello(
-        protocol=PROTOCOL_VERSION, app=APP, version=version("ternmq"), session=os.urandom(16)
+        protocol=PROTOCOL_VERSION,
+        app=app_at(url),
+        version=version("ternmq"),
+        session=os.urandom(16),
     )
     tls = None if named.tls is None else ClientTls(named.tls)
-    return await examine(named.addresses, over(hello, tls))
+    login, _ = find_login(url, ClientConfig(), os.environ)
+    greeting = hello if login is None else UserGreeting(hello, login)
+    return await examine(named.addresses, over(greeting, tls))
 
 
 async def _examine(url: str) -> list[CheckResult]:
@@ -94,13 +102,16 @@ async def _examine(url: str) -> list[CheckResult]:
 
 async def _ask(url: str, addresses: list[str]) -> list[CheckResult]:
     """Everything that needs a meta server that answers."""
+    from ternmq.cli.servers.doctor_reach import judge_clusters
     from ternmq.client.client import connect
 
     findings: list[CheckResult] = []
-    async with connect(url, app=APP) as mq:
+    async with connect(url, app=app_at(url)) as mq:
+        clusters: dict[str, str] = {}
         for address in addresses:
-            asking = partial(_ask_meta, mq, address, alone=len(addresses) == 1)
+            asking = partial(_ask_meta, mq, address, clusters, alone=len(addresses) == 1)
             findings += await _or_fail(f"meta {address}", asking)
+        findings += judge_clusters(clusters)
         routes: list[Route] = []
 
         async def ask_routes() -> list[CheckResult]:
@@ -122,11 +133,14 @@ async def _ask(url: str, addresses: list[str]) -> list[CheckResult]:
     return findings
 
 
-async def _ask_meta(mq: "Client", address: str, *, alone: bool) -> list[CheckResult]:
+async def _ask_meta(
+    mq: "Client", address: str, clusters: dict[str, str], *, alone: bool
+) -> list[CheckResult]:
     """Each meta server on its own: one of them may not reach the registry, or have another."""
     before_ms = _now_ms()
     status = await asyncio.wait_for(mq.admin.meta_status(address), ANSWER_SECONDS_MAX)
     after_ms = _now_ms()
+    clusters[address] = status.cluster
     clock = judge_clock(status.now_ms, before_ms, after_ms)
     found = [judge_registry(status), clock, *judge_security(status), *judge_tls(status)]
     if alone:

@@ -167,8 +167,9 @@ def judge_clusters(clusters: dict[str, str]) -> list[CheckResult]:
         CheckResult(
             level=Level.FAIL,
             what="meta servers",
-            found=f"they are of different clusters: {said}",
-            advice="name only meta servers with the same registry in --url",
+            found=f"they have registries of their own, so they are different clusters: {said}",
+            advice="name only meta servers with the same registry in --url: `registry = ...` is "
+            "the same for all of them (docs/cluster.md)",
         )
     ]
 

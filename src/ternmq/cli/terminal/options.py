@@ -19,6 +19,7 @@ import typer
 from ternmq.cli.terminal.output import note, reader_left
 from ternmq.cli.terminal.printable import printable_lines
 from ternmq.core.errors import BadRequest, TopicNotFound, Unavailable
+from ternmq.discovery.url_user import split_user
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -120,7 +121,7 @@ def use(
             stack.callback(loop.remove_signal_handler, signal.SIGTERM)
 
             def attempt() -> "Awaitable[Client]":
-                return stack.enter_async_context(connect(url, app=APP))
+                return stack.enter_async_context(connect(url, app=app_at(url)))
 
             mq = await (until_there(attempt, "the cluster") if waits else attempt())
             return await job(mq)
@@ -135,6 +136,11 @@ def use(
         raise typer.Exit(EXIT_TERMINATED) from None
     except BrokenPipeError:
         raise reader_left() from None
+
+
+def app_at(url: str) -> str:
+    """What the command line calls itself: a user is its own application."""
+    return split_user(url)[0] or APP
 
 
 async def until_there(

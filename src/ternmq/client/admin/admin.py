@@ -9,6 +9,7 @@ not there. A sequence belongs to one broker group: where there are several, `bro
 which one is meant.
 """
 
+from ternmq.client.admin.access import AccessAdmin
 from ternmq.client.admin.dead_letters import SetAsideAdmin
 from ternmq.client.admin.delays import Delays
 from ternmq.client.admin.groups import GroupAdmin
@@ -17,7 +18,7 @@ from ternmq.client.admin.topics import TopicAdmin
 from ternmq.client.admin.transactions import TransactionAdmin
 
 
-class Admin(TopicAdmin, GroupAdmin, SetAsideAdmin, TransactionAdmin, ServerAdmin):
+class Admin(TopicAdmin, GroupAdmin, SetAsideAdmin, TransactionAdmin, ServerAdmin, AccessAdmin):
     """`mq.admin`."""
 
     def tolerant(self) -> "Admin":

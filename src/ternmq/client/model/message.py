@@ -109,6 +109,12 @@ class Message:
         return time_from_ms(self._delivery.batch.born_at_ms(self._row))
 
     @property
+    def expires_at(self) -> datetime | None:
+        """When nobody wants it any more (`ttl`); None: never."""
+        at_ms = self._delivery.batch.expire_at_ms(self._row)
+        return None if at_ms is None else time_from_ms(at_ms)
+
+    @property
     def stored_at(self) -> datetime:
         return time_from_ms(self._delivery.batch.stored_at_ms)
 

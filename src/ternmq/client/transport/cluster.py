@@ -23,6 +23,7 @@ from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.routes import WATCH_MS, RouteCache
 from ternmq.discovery.url import read_url
 from ternmq.rpc.connection import Connection, request
+from ternmq.rpc.guarded.user_login import UserGreeting, UserLogin
 from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting, over
 from ternmq.security.tls.client_tls import ClientTls, OutgoingTls
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
@@ -81,10 +82,11 @@ class Cluster:
         timeout: float,
         credential: NodeCredential | None = None,
         tls: OutgoingTls | None = None,
+        login: UserLogin | None = None,
         refresh_s: float = WATCH_MS / 1000,
     ) -> None:
         """With a `credential` it is a server of the cluster that asks; `tls` is its own then, else
-        as the url says."""
+        as the url says. With a `login` it is a user."""
         named = read_url(url)
         self.url = url
         self.timeout = timeout
@@ -97,8 +99,12 @@ class Cluster:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
+        self._login = login
         self._greeting: Greeting = over(
-            self.hello if credential is None else NodeGreeting(self.hello, credential), self._tls
+            self._as_user(self.hello)
+            if credential is None
+            else NodeGreeting(self.hello, credential),
+            self._tls,
         )
         self._cache = RouteCache(
             named.addresses, self._greeting, timeout=timeout, refresh_s=refresh_s
@@ -121,7 +127,11 @@ class Cluster:
 
     def greeting_apart(self) -> Greeting:
         """For a connection beside the links, with a session of its own."""
-        return over(msgspec.structs.replace(self.hello, session=secrets.token_bytes(16)), self._tls)
+        hello = msgspec.structs.replace(self.hello, session=secrets.token_bytes(16))
+        return over(self._as_user(hello), self._tls)
+
+    def _as_user(self, hello: Hello) -> Hello | UserGreeting:
+        return hello if self._login is None else UserGreeting(hello, self._login)
 
     def routes(self) -> list[Route]:
         return self.known_routes.servers if self.known_routes is not None else []

@@ -36,6 +36,7 @@ from ternmq.core.errors import (
     Unavailable,
 )
 from ternmq.core.ids import RANDOM_BITS, START_BITS, ProducerId
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.core.retry import doubled
 from ternmq.core.units import MIB
@@ -90,6 +91,7 @@ class BrokerSender:
         self._open: dict[int, _DispatchBatch] = {}
         self._size = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background("a dispatch", lambda error: None)  # It is open after a start.
 
     def _new_producer(self) -> ProducerId:
         start = durable_start(self._clock.now_ms() & (2 ** (START_BITS - 1) - 1))
@@ -128,7 +130,7 @@ class BrokerSender:
         self._serial += 1
         self._open[sent.serial] = sent
         self._size += len(batch)
-        task = asyncio.get_running_loop().create_task(self._deliver(sent), name="tern-dispatch")
+        task = self._background.task(self._deliver(sent), name="tern-dispatch")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

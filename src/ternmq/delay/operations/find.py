@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ternmq.core.errors import BadRequest, Corrupt, TernError
+from ternmq.core.errors import BadRequest, Corrupt, NotMaster, TernError
 from ternmq.delay.hours.decision_book import CANCELLED, DISPATCHED, PENDING, STATE
 from ternmq.delay.hours.hour import Hour
 from ternmq.delay.hours.hour_index import times_of
@@ -63,6 +63,7 @@ class DelayFinder:
         self._engine = engine
         self._scheduler = scheduler
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tern-delay-find")
+        self._closed = False
 
     # By id
 
@@ -252,7 +253,10 @@ class DelayFinder:
             return nothing
 
     async def _on_thread(self, job: Callable[..., T], *arguments: Any) -> T:
+        if self._closed:
+            raise NotMaster("this server no longer leads; ask for routes again")
         return await asyncio.get_running_loop().run_in_executor(self._pool, job, *arguments)
 
     def close(self) -> None:
+        self._closed = True
         self._pool.shutdown(wait=True)

@@ -6,7 +6,8 @@ one transaction, durable when it returns.
 Rules
 -----
 1. Topic and group ids are never reused; a name deleted and made again gets a new id. What a
-   broker's data uses counts as given out, also by a registry that was lost (`reserve`).
+   broker's data uses counts as given out, also by a registry that was lost (`reserve`). No other
+   registry gives out the same ones (`leap`, `meta.numbering`).
 2. Epochs of a broker group only grow, over restarts too.
 3. Making what is there already is no error; it returns what is there. So several meta servers may
    share one registry, and a transaction whose answer was lost may be repeated.
@@ -19,6 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ternmq.core.errors import Conflict
 from ternmq.discovery.directory import InUse
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import BrokerGroupKind, Standing
@@ -80,9 +82,22 @@ class News:
     servers: bool = False
     """Look at `servers` again."""
     everything: bool = False
-    """It was too long ago: `topics` are all that live, and no others do; so with `standings`."""
+    """It was too long ago, or in another copy: `topics` are all that live, `deleted` all that ever
+    were; so with `standings`."""
     standings: list[Standing] = field(default_factory=list)
     """All of them when one changed: they are few."""
+
+
+def check_names(used: InUse, held: Mapping[int, str], registry: str) -> None:
+    """Numbers that data and registry both know mean the same topics; raises `Conflict`."""
+    for topic_id, name in used.names.items():
+        here = held.get(topic_id, name)
+        if here != name:
+            raise Conflict(
+                f"topic number {topic_id} is {name!r} in the data of {used.broker_group!r} and "
+                f"{here!r} in the registry ({registry}): they are not of one cluster. Name the "
+                "meta servers of its own cluster in --url, or restore the right registry"
+            )
 
 
 class Registry(Protocol):
@@ -168,7 +183,11 @@ class Registry(Protocol):
         """Which of these were deleted; of others it is not known, or they live."""
 
     def reserve(self, used: InUse, *, now_ms: int) -> Behind:
-        """Never give out what is in use; says what was unknown so far."""
+        """Never give out what is in use; says what was unknown so far. Raises `Conflict`, and
+        nothing changes, where a number is that of another topic here (`check_names`)."""
+
+    def leap(self, after: Callable[[int], int]) -> None:
+        """Numbers of topics and groups go on after what this makes of the last ones."""
 
     def close(self) -> None:
         """Let go of files and connections."""

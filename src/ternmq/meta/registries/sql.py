@@ -26,6 +26,7 @@ from ternmq.meta.registries.registry import (
     NewGroup,
     News,
     NewTopic,
+    check_names,
 )
 from ternmq.meta.registries.sql_engine import (
     draw_ids_after,
@@ -214,7 +215,14 @@ class SqlRegistry:
             return frozenset(connection.execute(sa.select(TOPICS.c.id).where(chosen)).scalars())
 
     def reserve(self, used: InUse, *, now_ms: int) -> Behind:
-        return self._repeated(lambda connection: _reserve(connection, used, now_ms))
+        def reserve(connection: sa.Connection) -> Behind:
+            check_names(used, _names_of(connection, used.names), self._description)
+            return _reserve(connection, used, now_ms)
+
+        return self._repeated(reserve)
+
+    def leap(self, after: Callable[[int], int]) -> None:
+        self._repeated(lambda connection: _leap(connection, after))
 
     def close(self) -> None:
         self._engine.dispose()
@@ -345,6 +353,16 @@ def _new_epoch(connection: sa.Connection, broker_group: str) -> int:
     return int(connection.execute(sa.select(EPOCHS.c.epoch).where(this)).scalar_one())
 
 
+def _names_of(connection: sa.Connection, ids: Iterable[int]) -> dict[int, str]:
+    """What these topics are called, or were when they were deleted."""
+    found: dict[int, str] = {}
+    for some in chunks(ids):
+        chosen = sa.select(TOPICS.c.id, TOPICS.c.name).where(TOPICS.c.id.in_(some))
+        rows = connection.execute(chosen.where(TOPICS.c.name != MARK_NAME))
+        found.update((row.id, row.name) for row in rows)
+    return found
+
+
 def _reserve(connection: sa.Connection, used: InUse, now_ms: int) -> Behind:
     told = sa.or_(TOPICS.c.live_name.is_not(None), TOPICS.c.deleted_at_ms.is_not(None))
     known = connection.execute(sa.select(TOPICS.c.id).where(told)).scalars()
@@ -361,6 +379,13 @@ def _reserve(connection: sa.Connection, used: InUse, now_ms: int) -> Behind:
         lower = sa.and_(this, EPOCHS.c.epoch < used.epoch)
         connection.execute(EPOCHS.update().where(lower).values(epoch=used.epoch))
     return Behind(topic_ids=unknown, group_ids=group_ids, epoch=(epoch or 0) < used.epoch)
+
+
+def _leap(connection: sa.Connection, after: Callable[[int], int]) -> None:
+    new = {"created_at_ms": 0}
+    for table, values in ((TOPICS, {**new, "settings": "{}"}), (GROUPS, {**new, "topic_id": 0})):
+        last = connection.execute(sa.select(sa.func.max(table.c.id))).scalar() or 0
+        _mark(connection, table, after(last), values)
 
 
 def _mark(connection: sa.Connection, table: sa.Table, used: int, new: dict[str, Any]) -> bool:

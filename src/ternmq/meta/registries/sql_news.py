@@ -60,9 +60,11 @@ def news_since(connection: sa.Connection, since: int) -> News:
         # Another registry than the one that was asked before, or too long ago.
         every = connection.execute(sa.select(*TOPIC_COLUMNS).where(live).order_by(TOPICS.c.id))
         topics = [topic_of(row) for row in every]
+        deleted = sa.select(TOPICS.c.id).where(TOPICS.c.deleted_at_ms.is_not(None))
         return News(
             version=version,
             topics=topics,
+            deleted=frozenset(connection.execute(deleted).scalars()),
             servers=True,
             everything=True,
             standings=all_standings(connection),

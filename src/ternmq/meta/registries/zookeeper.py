@@ -33,6 +33,7 @@ from ternmq.meta.registries.registry import (
     NewGroup,
     News,
     NewTopic,
+    check_names,
 )
 from ternmq.meta.registries.zookeeper_alive import CLIENTS, SERVERS, Alive
 from ternmq.meta.registries.zookeeper_tree import (
@@ -355,6 +356,7 @@ class ZooKeeperRegistry:
         return News(
             version=version,
             topics=self.topics(),
+            deleted=frozenset(map(int, self._tree.children("/gone"))),
             servers=True,
             everything=True,
             standings=self.standings(),
@@ -374,6 +376,8 @@ class ZooKeeperRegistry:
     def reserve(self, used: InUse, *, now_ms: int) -> Behind:
         def reserve() -> Behind:
             state, at = self._tree.state()
+            held = {topic.id: topic.name for topic in self._topics(sorted(used.names))}
+            check_names(used, held, self.description)
             known = {
                 int(node)
                 for node in (*self._tree.children("/topics"), *self._tree.children("/gone"))
@@ -400,6 +404,16 @@ class ZooKeeperRegistry:
         return Behind(
             topic_ids=behind.topic_ids, group_ids=behind.group_ids, epoch=lasts[-1] < used.epoch
         )
+
+    def leap(self, after: Callable[[int], int]) -> None:
+        def work() -> None:
+            state, at = self._tree.state()
+            ahead = msgspec.structs.replace(
+                state, topic_id=after(state.topic_id), group_id=after(state.group_id)
+            )
+            self._tree.commit(self._tree.client.transaction(), ahead, at, [])
+
+        self._tree.repeated(work)
 
     def close(self) -> None:
         self._tree.close()

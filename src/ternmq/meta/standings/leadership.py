@@ -98,6 +98,8 @@ class Leadership:
                     "empty directory. If its data is the right one, stop the others and 'tern "
                     f"broker forget {wanted.broker_group} MEMBER --accept-loss' each of them first"
                 )
+            if wanted.data_epoch > 0:
+                self._refuse_stranger(held, wanted)
             if held is not None and held.claims:
                 return _other(held, claimed(held, empty, member, wanted.claim))
             if is_older(held, wanted.claim) and not is_foreign(held, wanted.claim):
@@ -231,6 +233,24 @@ class Leadership:
         return member_id in held and self.liveness.may_be_alive_elsewhere(
             member_id, held[member_id]
         )
+
+    def _refuse_stranger(self, held: Standing | None, wanted: MemberJoin) -> None:
+        """A group that began in another registry is taken up by one that is empty, in the place of
+        the one that was lost, and by no other: that is another cluster's."""
+        here, began = self._registry.cluster, wanted.claim.held.line if wanted.claim else ""
+        if began in ("", here) or (held is not None and held.line == began):
+            return
+        own = [
+            each.broker_group
+            for each in self._registry.standings()
+            if each.line == here and each.epoch > 0 and each.members
+        ]
+        if own:
+            raise BadRequest(
+                f"{wanted.member.name} has the data of cluster {began}, and this is the registry "
+                f"of cluster {here} ({self._registry.description}), in which {own[0]!r} began: "
+                "name the meta servers of its own cluster in --url"
+            )
 
     def _refuse_copy(self, member_id: str, address: str) -> None:
         if self.liveness.is_heard(member_id):

@@ -72,6 +72,20 @@ class LeaderLink:
             if not lost.done():
                 lost.cancel()
 
+    async def hears(self, seconds: float) -> bool:
+        """Whether the master that is followed answers within that time; True while none is."""
+        connection = self._connection
+        if connection is None or not self.following:
+            return True
+        try:
+            async with asyncio.timeout(seconds):
+                await connection.call(Command.PING)
+        except TimeoutError:
+            return False
+        except TernError:
+            return True  # The connection is lost: `run` ends by that.
+        return True
+
     def _answer(self, number: int, end: int) -> None:
         if self._connection is not None:
             answer = REPLICATED.pack(self._epoch, end, number, 0)

@@ -131,7 +131,12 @@ class Stream:
         if error is not None:
             self._send.failed(error)
             return
-        data = reading.result()
+        try:
+            self._send_read(reading.result())
+        except Exception as bug:  # It would wait for these bytes for ever.
+            self._send.failed(bug)
+
+    def _send_read(self, data: bytes) -> None:
         for at in range(0, len(data), PIECE):
             piece = memoryview(data)[at : at + PIECE]
             self._push([piece], len(piece), sync=True)
@@ -185,9 +190,15 @@ class ReplicaStream:
 
     def failed(self, error: BaseException) -> None:
         """What the replica needs cannot be read: it may have more luck with another master."""
-        log.error("cannot read for a replica", member=self.member, error=repr(error))
-        known = error if isinstance(error, TernError) else TernError("reading for a replica failed")
-        self.peer.close(known)
+        known = isinstance(error, TernError)
+        log.error(
+            "cannot read for a replica" if known else "sending to a replica failed by a bug",
+            member=self.member,
+            error=repr(error),
+            exc_info=None if known else error,
+        )
+        told = error if isinstance(error, TernError) else TernError("reading for a replica failed")
+        self.peer.close(told)
 
     def tell_soon(self) -> None:
         """A mark moved; if no bytes carry it soon, it is sent alone."""
@@ -196,9 +207,13 @@ class ReplicaStream:
 
     def _tell(self) -> None:
         self._timer = None
-        if not self.peer.closed:
+        if self.peer.closed:
+            return
+        try:
             for stream in self.streams.values():
                 stream.tell()
+        except Exception as bug:
+            self.failed(bug)
 
     def end(self) -> None:
         if self._timer is not None:

@@ -123,6 +123,9 @@ class MemberContext:
             except TernError as error:  # A full disk, say: nobody would tell it again.
                 log.error("how the group stands is not noted yet", reason=error.message)
                 await asyncio.sleep(NOTE_AGAIN_S)
+            except Exception:  # Forgotten, this member would never act on it.
+                log.exception("noting how the group stands failed by a bug")
+                await asyncio.sleep(NOTE_AGAIN_S)
             else:
                 self._events.on_standing(standing)
                 return

@@ -1,8 +1,9 @@
 """A member that follows: copies the logs of its master and waits.
 
-It follows whoever the standing names. While its master cannot be reached, and this member is in the
-in-sync set, it asks meta to lead in its place: meta agrees once the master has been silent for long
-enough. So a replica becomes a master by asking, and the registry decides between several.
+It follows whoever the standing names. While its master cannot be reached or hangs, and this member
+is in the in-sync set, it asks meta to lead in its place: meta agrees once the master has been
+silent for long enough. So a replica becomes a master by asking, and the registry decides between
+several.
 
 Its logs are those of the master, byte for byte; what the master calls safe counts here.
 """
@@ -34,6 +35,9 @@ from ternmq.wire.messages.replication import MESSAGES, Follow, Followed, LogHeld
 from ternmq.wire.messages.standings import Standing
 
 AGAIN_S = 0.3
+PING_S = 0.5
+SILENT_S = 1.0
+"""A master that answers nothing for so long may hang: the registry is asked."""
 DIVERGED_S = 5.0
 UNDECIDED = "the registry was lost; 'tern broker promote' shows who is missing"
 
@@ -68,7 +72,8 @@ class FollowerRole:
         """Returns the standing by which this member leads; None when the server stops."""
         look = self._holding.look
         files = partial(self._context.watch_files, look)
-        async with background(files=files, **self.role.loops(self._intake)):
+        loops = self.role.loops(self._intake)
+        async with background(files=files, master=self._watch_master, **loops):
             while not self._over():
                 if self.role.failed is not None and not await self._context.lost_files(look):
                     await self._stay_out(self.role.failed)
@@ -80,6 +85,20 @@ class FollowerRole:
                 if won is not None:
                     return won
         return None
+
+    async def _watch_master(self) -> None:
+        """A master that hangs keeps its connections. The registry says whether it is dead; nobody
+        is hung up on before that, for it may only be busy."""
+        while True:
+            await asyncio.sleep(PING_S)
+            if await self._follower.hears(SILENT_S):
+                continue
+            if self._context.unfit or await self._context.lost_files(self._holding.look):
+                continue
+            won = await self._try_to_lead()
+            if won is not None:
+                log.warning("the master hangs; leading in its place", epoch=won.epoch)
+                self._context.learn(won)
 
     def _over(self) -> bool:
         context = self._context

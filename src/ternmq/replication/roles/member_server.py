@@ -7,7 +7,7 @@ master tells clients and answers what waits before the store is closed.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +17,7 @@ from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import ClusterDirectory
+from ternmq.discovery.guarding import guarding
 from ternmq.metrics.samples import Samples
 from ternmq.replication.config import MemberConfig
 from ternmq.replication.member.group_record import GroupRecord
@@ -26,6 +27,8 @@ from ternmq.replication.member.role_switch import RoleSwitch
 from ternmq.replication.member.server_kind import ServerKind
 from ternmq.replication.roles.role_loop import run_roles
 from ternmq.rpc.address import join_address
+from ternmq.rpc.guarded.guard import Guard
+from ternmq.rpc.guarded.guarded_peer import GuardedHandler
 from ternmq.rpc.node_proof import NodeGate
 from ternmq.rpc.server import make_listener, started
 from ternmq.storage.files.disk import Disk
@@ -80,8 +83,19 @@ async def serving_member(
     disk: Disk,
 ) -> AsyncIterator[MemberServer]:
     """Be a member while the block runs."""
-    site = await _join(trade, config, place, cluster, clock=clock, disk=disk)
-    async with started(site.listener, place.host, place.port):
+    async with AsyncExitStack() as stack:
+        guard = await stack.enter_async_context(
+            guarding(
+                cluster.directory,
+                on=config.listener.security,
+                data_dir=place.data_dir,
+                server=trade.role,
+                secret=cluster.access.secret,
+                clock=clock,
+            )
+        )
+        site = await _join(trade, config, place, cluster, clock=clock, disk=disk, guard=guard)
+        await stack.enter_async_context(started(site.listener, place.host, place.port))
         roles = asyncio.create_task(run_roles(site, trade), name="roles")
         try:
             await _first_role(site, roles)
@@ -106,6 +120,7 @@ async def _join(
     *,
     clock: Clock,
     disk: Disk,
+    guard: Guard | None,
 ) -> MemberContext:
     loop, directory = asyncio.get_running_loop(), cluster.directory
     disk.mkdir(place.data_dir)
@@ -138,7 +153,7 @@ async def _join(
         hello=cluster.access.greeting(cluster.app),
         role_switch=door,
         listener=make_listener(
-            door,
+            door if guard is None else GuardedHandler(door, guard),
             limits=listener.limits,
             clock=clock,
             gate=NodeGate(

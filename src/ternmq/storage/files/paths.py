@@ -13,7 +13,9 @@
     base                                 what an empty replica begins with, until it is installed
     epochs                               which master wrote which part of the logs
     member                               who this is in its broker group, see member.py
+    reserve                              room for these small files on a full disk, see reserve.py
     floor                                where the message log begins since segments were removed
+    placement                            which broker group has which order keys, as heard last
     unclean                              there while a broker runs; found at start means it crashed
     quarantine/                          bytes that should have been good and were not, with reports
 
@@ -44,6 +46,7 @@ class Paths:
         "index",
         "message",
         "message_mark",
+        "placement",
         "producers",
         "pull",
         "pull_mark",
@@ -59,6 +62,7 @@ class Paths:
         self.pull = directory / "pull"
         self.message_mark = directory / "message.mark"
         self.pull_mark = directory / "pull.mark"
+        self.placement = directory / "placement"
         self.quarantine = directory / "quarantine"
         self.producers = directory / "producers"
         self.halves = directory / "halves"

@@ -11,7 +11,7 @@ from pathlib import Path
 from ternmq.storage.files.disk import Disk
 
 INTENT = "aside"
-STAYS = ("member", INTENT)
+STAYS = ("member", "reserve", INTENT)
 
 
 def asides(disk: Disk, home: Path) -> list[str]:

@@ -1,8 +1,9 @@
 """A page of the pull log: whole records of its safe part, for archive and trace.
 
 Reads the files in chunks, walks from record to record and leaves snapshots out. Bytes that do not
-check are passed over up to the next record that does, as a replay passes them over. Never reads
-what is not on disk yet, so nobody learns of a delivery that a power cut could take back.
+check are passed over up to the next record that does, as a replay passes them over, and named.
+Never reads what is not on disk yet, so nobody learns of a delivery that a power cut could take
+back.
 """
 
 from dataclasses import dataclass, field
@@ -24,6 +25,13 @@ class PullPage:
     following: int
     records: bytes = b""
     group_ids: set[int] = field(default_factory=set)
+    damaged: list[tuple[int, int]] = field(default_factory=list)
+    """Bytes that were passed over: from, to."""
+
+    def pass_over(self, start: int, end: int) -> None:
+        if self.damaged and self.damaged[-1][1] == start:
+            start = self.damaged.pop()[0]
+        self.damaged.append((start, end))
 
 
 def read_page(log: SegmentedLog, position: int, end: int, size_max: int, *, safe: int) -> PullPage:
@@ -45,6 +53,7 @@ def read_page(log: SegmentedLog, position: int, end: int, size_max: int, *, safe
             used, found = _walk(memoryview(whole), at, page.group_ids)
         if not used:
             used = _to_next(chunk, at, limit)
+            page.pass_over(at, at + used)
         page.following = at + used
         pieces += found
         size += sum(map(len, found))

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt
+from ternmq.core.log import get_logger
 from ternmq.storage.log.recovery import Gap, Visit, scan
 from ternmq.storage.log.replica_input import Record
 from ternmq.storage.log.replicated_log import ReplicatedLog
@@ -41,6 +42,8 @@ from ternmq.storage.pull.record import (
     encode,
     encoded_size,
 )
+
+log = get_logger()
 
 __all__ = ["PullKind", "PullLog", "PullRecord", "StagedPulls", "Survey", "cut_record"]
 
@@ -103,6 +106,8 @@ class PullLog(ReplicatedLog[StagedPulls]):
         self._synced_at = clock.monotonic()
         self._needed: dict[int, dict[int, int]] = {}
         self._waiting: deque[Needed] = deque()  # Of the suffix.
+        self.rotten: dict[int, int] = {}
+        """Bytes that a reader found damaged in this life of the server: from, to."""
 
     # Appending
 
@@ -249,7 +254,12 @@ class PullLog(ReplicatedLog[StagedPulls]):
 
     def page(self, position: int, end: int, size_max: int) -> PullPage:
         """Records for archive and trace; blocks."""
-        return read_page(self._log, position, end, size_max, safe=self.bounds()[1])
+        page = read_page(self._log, position, end, size_max, safe=self.bounds()[1])
+        for start, stop in page.damaged:
+            if self.rotten.get(start, 0) < stop:
+                self.rotten[start] = stop
+                log.error("delivery records are damaged; passed over", start=start, end=stop)
+        return page
 
     def read(self, offset: int) -> PullRecord:
         """One record; blocks. Raises `Corrupt` where it is not, or no longer, there."""

@@ -33,6 +33,10 @@ BY_CERTIFICATE = "node-cert"
 """The same over TLS: the certificate is the proof, and there is no second step."""
 
 
+BY_SCRAM = "scram"
+"""The method of people and applications: a password that is never sent."""
+
+
 class Failure(Record, frozen=True):
     code: str
     message: str
@@ -88,6 +92,21 @@ class Auth(Record, frozen=True):
     """Empty: the proof of the server was wrong, so it gets none."""
 
 
+class ScramStart(Record, frozen=True):
+    """What a person or application begins with, as `proof` of its HELLO."""
+
+    user: str
+    nonce: bytes
+    """32 random bytes, of this connection only."""
+
+
+class ScramSalt(Record, frozen=True):
+    """What the proof is worked out with, as `proof` of a Challenge."""
+
+    salt: bytes
+    iterations: Number
+
+
 class Welcome(Record, frozen=True):
     protocol: Number
     version: str
@@ -97,6 +116,14 @@ class Welcome(Record, frozen=True):
     epoch: Number = 0
     heartbeat_ms: Number = 3_000
     batch_size_max: Number = 0
+    cluster: str = ""
+    """Of a meta server: whose registry it has. Empty: a release that does not say it."""
+
+
+class ProvenWelcome(Welcome, frozen=True):
+    """To somebody who proved who it is: the server proves that it knew the user before."""
+
+    proof: bytes = b""
 
 
 class Notice(Record, frozen=True):

@@ -1,11 +1,18 @@
-"""Changing limits at run time: of topics, of applications, of one consumer.
+"""What may be done, and how much of it: limits of topics, applications and consumers; users and
+their grants.
 
-None leaves a value as it is; a rate of 0 takes the limit away.
+None leaves a value as it is; a rate of 0 takes the limit away. A password is never sent: who makes
+a user works out the verifier and sends that. Lists tell how somebody proves itself, never by what.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from ternmq.wire.record import Number, Record
+
+Text = Annotated[str, Meta(max_length=255)]
+Bytes = Annotated[bytes, Meta(max_length=64)]
 
 
 class TopicSet(Record, frozen=True):
@@ -57,3 +64,70 @@ class ConsumerPause(Record, frozen=True):
     session: str
     """As `Member.session`; its first characters are enough where they name one consumer."""
     paused: bool = True
+
+
+class Verifier(Record, frozen=True):
+    """By what a password is recognised (RFC 5802): it does not tell the password."""
+
+    salt: Bytes
+    iterations: Number
+    stored_key: Bytes
+    server_key: Bytes
+
+
+class Grant(Record, frozen=True):
+    """One line: this action, on what the pattern names, is allowed or (deny) forbidden."""
+
+    action: Text
+    """One of `wire.actions.Action`, or '*'."""
+    resource: Text
+    """`topic:order.*`, `group:billing`, `app:shop`, `*`; a name alone is a topic."""
+    deny: bool = False
+
+
+class UserSet(Record, frozen=True):
+    """Make a user, or change what is given of one."""
+
+    name: Text
+    create: bool = False
+    verifier: Verifier | None = None
+    apps: list[Text] | None = None
+    """Which applications it may be; none: its own name."""
+    connections_max: Number | None = None
+    """To each server; 0: as many as the server takes."""
+
+
+class UserFind(Record, frozen=True):
+    """One identity or pattern; empty: all."""
+
+    name: str = ""
+
+
+class UserNamed(Record, frozen=True):
+    name: Text
+
+
+class User(Record, frozen=True):
+    """An identity, or a pattern of identities that grants were made for."""
+
+    name: str
+    user: bool
+    """Somebody can log in by this name; false of a pattern."""
+    apps: list[str]
+    grants: list[Grant]
+    methods: list[str] = []
+    """How it can prove itself."""
+    connections_max: Number = 0
+
+
+class Users(Record, frozen=True):
+    users: list[User]
+
+
+class GrantSet(Record, frozen=True):
+    """Add a line, or take one away."""
+
+    identity: Text
+    """A name, `order-*`, or `*`."""
+    grant: Grant
+    remove: bool = False

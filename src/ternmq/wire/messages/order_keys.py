@@ -44,7 +44,7 @@ class PlaceChange(Record, frozen=True):
     """Ask for the placement, or for a change of it."""
 
     action: Literal[
-        "read", "assign", "move", "balance", "stopped", "settled", "release", "weight"
+        "read", "assign", "move", "balance", "stopped", "settled", "release", "weight", "known"
     ] = "read"
     broker_group: str = ""
     """It asks (assign, stopped, settled), gets slots (move), or is meant (release, weight)."""
@@ -54,6 +54,8 @@ class PlaceChange(Record, frozen=True):
     weight: Number = 0
     force: bool = False
     """Move: do not wait for an owner that is gone."""
+    known: Placement | None = None
+    """Known: what a broker has heard of, for a registry that was put back from an older copy."""
 
 
 class Placed(Record, frozen=True):

@@ -62,6 +62,8 @@ class DeliveriesPage(Record, frozen=True):
     records: bytes
     """Whole pull records, one after the other, snapshots left out."""
     names: list[DeliveriesNames]
+    damaged: Number = 0
+    """Bytes of these that cannot be read any more, and were passed over."""
 
 
 class GroupReplay(Record, frozen=True):

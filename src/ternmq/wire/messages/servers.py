@@ -111,6 +111,8 @@ class Reserve(Record, frozen=True):
     group_id: Number
     epoch: Number
     kind: BrokerGroupKind = "realtime"
+    names: list[str] = []
+    """Of the topics, in the order of `topic_ids`; empty: not known."""
 
 
 class Reserved(Record, frozen=True):

@@ -4,10 +4,11 @@
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
-from ternmq.core.errors import TopicNotFound
+from ternmq.core.errors import Conflict, TopicNotFound
 from ternmq.discovery.directory import InUse
 from ternmq.meta.policies import topic_change
 from ternmq.meta.registries.registry import (
@@ -353,3 +354,45 @@ def test_a_thousand_topics_made_by_others_are_all_in_the_news(registry: Registry
 
     assert sorted(topic.id for topic in told.topics) == [topic.id for topic in topics]
     assert registry.news(told.version).topics == []
+
+
+def test_numbers_go_on_where_they_are_told_to_over_a_restart_too(
+    registry: Registry, opener: Opener
+) -> None:
+    """Another registry, or a copy of this one, goes on elsewhere (R1)."""
+    topic = made(registry, "old")
+    made_group(registry, topic.id)
+    registry.leap(lambda last: 1000 + last)
+    registry.close()
+    again = opener()
+
+    new = made(again, "new")
+    assert new.id == 1000 + topic.id + 1
+    assert made_group(again, new.id).id == 1002
+    assert again.topics() == [topic, new]
+    assert again.reserve(in_use(topic.id, new.id), now_ms=1) == Behind()
+    again.close()
+
+
+def test_numbers_that_are_another_topic_in_the_data_are_refused_and_nothing_changes(
+    registry: Registry,
+) -> None:
+    orders = made(registry, "orders")
+
+    def used(name: str) -> InUse:
+        ids = frozenset({orders.id, orders.id + 7})
+        return replace(in_use(*ids), names={orders.id: name, orders.id + 7: "unknown"})
+
+    with pytest.raises(Conflict, match=f"topic number {orders.id} is 'salaries'.*'orders'"):
+        registry.reserve(used("salaries"), now_ms=1)
+    assert made(registry, "next").id == orders.id + 1
+    assert registry.reserve(used("orders"), now_ms=1).topic_ids == {orders.id + 7}
+
+
+def test_whoever_is_told_everything_is_told_what_was_deleted(registry: Registry) -> None:
+    """What an older copy has never heard of was not deleted."""
+    gone, kept = made(registry, "gone"), made(registry, "kept")
+    registry.delete_topic("gone", deleted_at_ms=2)
+
+    news = registry.news(registry.version() + 5)
+    assert (news.everything, news.topics, news.deleted) == (True, [kept], frozenset({gone.id}))

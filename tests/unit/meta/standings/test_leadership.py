@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from ternmq.core.errors import AlreadyExists, BadName, BadRequest, Conflict, MasterAlive, NotInSync
@@ -251,3 +252,24 @@ async def test_a_master_that_no_meta_server_heard_for_long_enough_is_replaced(
         await there.hold_servers({ONE.id: 10.5})
         pass_time(here, clock, 20)
         assert (await here.lead("main", TWO.id)).master == TWO.id
+
+
+async def test_a_group_of_another_cluster_is_taken_up_by_an_empty_registry_only(
+    opener: Opener,
+) -> None:
+    """R1: the registry of the group may be lost; one in which others began is not its own."""
+    held = Standing(
+        broker_group="east", version=5, epoch=3, line="other", members=[ONE], in_sync=[ONE.id]
+    )
+    claim = Claim(member=ONE.id, held=held, accepted_epoch=3, data_epoch=3)
+    async with meta(opener) as service:
+        taken = await service.join_group("east", "realtime", ONE, data_epoch=3, claim=claim)
+        assert (taken.line, taken.in_sync) == ("other", [ONE.id])
+        await service.join_group("west", "realtime", TWO)
+        await service.lead("west", TWO.id)
+        again = await service.join_group("east", "realtime", ONE, data_epoch=3, claim=claim)
+        assert again.line == "other", "it was taken up before"
+
+        north = msgspec.structs.replace(claim, held=msgspec.structs.replace(held, broker_group="n"))
+        with pytest.raises(BadRequest, match=r"data of cluster other.*'west' began"):
+            await service.join_group("n", "realtime", ONE, data_epoch=3, claim=north)

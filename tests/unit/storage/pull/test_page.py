@@ -70,3 +70,4 @@ def test_damage_is_passed_over() -> None:
 
     assert page.following == log.end
     assert page.records.count(b"PULL") == 9
+    assert page.damaged == [(4 * size, 5 * size)], "and named"

@@ -355,3 +355,17 @@ def test_numbers_that_do_not_fit_are_refused_and_the_next_record_goes_in(
         store.pulls.stage([acked(1), replace(acked(2), **changed)])
     put_pulls(store, acked(3))
     assert [record for _, record in store.pulls.replay()] == [acked(3)]
+
+
+def test_damage_that_a_reader_meets_is_named_once_counted_and_passed_over() -> None:
+    disk, store, _ = fresh()
+    offsets = put_pulls(store, *(acked(number) for number in range(10)))
+    path = DATA / "pull" / disk.names(DATA / "pull")[0]
+    disk.open(path, create=False).pwritev([b"\xff"], offsets[4] + 40)
+    with capture_logs() as logs:
+        pages = [store.pulls.page(0, 0, 1 << 20) for _ in range(2)]
+
+    assert all(page.records.count(b"PULL") == 9 for page in pages)
+    assert pages[0].damaged == [(offsets[4], offsets[5])]
+    assert store.pulls.rotten == {offsets[4]: offsets[5]}
+    assert [line["event"] for line in logs] == ["delivery records are damaged; passed over"]

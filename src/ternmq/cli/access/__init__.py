@@ -1,0 +1,1 @@
+"""Users, grants and quotas of a cluster with security on."""

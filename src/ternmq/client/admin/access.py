@@ -1,0 +1,95 @@
+"""Users and grants, asked of meta servers. Of a password only a verifier is sent."""
+
+import asyncio
+
+from ternmq.client.admin.calls import AdminCalls
+from ternmq.client.model.arguments import typed_calls
+from ternmq.core.errors import IdentityNotFound
+from ternmq.core.ids import check_name
+from ternmq.security.access.rights import check_grant, check_pattern
+from ternmq.security.access.scram import ITERATIONS, make_verifier
+from ternmq.security.access.secret import Secret
+from ternmq.wire.messages.limits import (
+    Grant,
+    GrantSet,
+    User,
+    UserFind,
+    UserNamed,
+    Users,
+    UserSet,
+    Verifier,
+)
+from ternmq.wire.numbers import Command
+
+
+@typed_calls
+class AccessAdmin(AdminCalls):
+    """Calls about users and what they may do."""
+
+    async def add_user(
+        self,
+        name: str,
+        password: str | Secret,
+        apps: list[str] | None = None,
+        iterations: int = ITERATIONS,
+    ) -> User:
+        """Make a user, who may be these applications (its own name) and has no rights yet."""
+        check_name("user", name)
+        verifier = await _verifier(password, iterations)
+        wanted = UserSet(name=name, create=True, verifier=verifier, apps=apps or [])
+        return await self._cluster.ask_meta(Command.USER_SET, wanted, User)
+
+    async def set_password(
+        self, name: str, password: str | Secret, iterations: int = ITERATIONS
+    ) -> User:
+        """Another password from the next login on; one's own may be changed without a right."""
+        wanted = UserSet(name=name, verifier=await _verifier(password, iterations))
+        return await self._cluster.ask_meta(Command.USER_SET, wanted, User)
+
+    async def set_user(
+        self, name: str, apps: list[str] | None = None, connections_max: int | None = None
+    ) -> User:
+        """Change which applications a user may be, or how often it may connect to a server."""
+        wanted = UserSet(name=name, apps=apps, connections_max=connections_max)
+        return await self._cluster.ask_meta(Command.USER_SET, wanted, User)
+
+    async def users(self) -> list[User]:
+        """Every user, and every pattern that grants were made for, by name."""
+        return (await self._cluster.ask_meta(Command.USER_LIST, UserFind(), Users)).users
+
+    async def user(self, name: str) -> User:
+        """One of them; `IdentityNotFound` if there is none of that name."""
+        found = await self._cluster.ask_meta(Command.USER_LIST, UserFind(name=name), Users)
+        for user in found.users:
+            return user
+        raise IdentityNotFound(f"there is no user {name!r}; 'tern user list' shows them")
+
+    async def remove_user(self, name: str) -> None:
+        """Its connections end within a second, its grants go with it."""
+        await self._cluster.ask_meta(Command.USER_REMOVE, UserNamed(name=name), User)
+
+    async def grant(
+        self, identity: str, action: str, resource: str = "*", deny: bool = False
+    ) -> User:
+        """Allow (or deny) an action on a resource: `order.*` (topics), `group:billing`, `*`."""
+        return await self._set_grant(identity, action, resource, deny=deny, remove=False)
+
+    async def revoke(
+        self, identity: str, action: str, resource: str = "*", deny: bool = False
+    ) -> User:
+        """Take such a line away again."""
+        return await self._set_grant(identity, action, resource, deny=deny, remove=True)
+
+    async def _set_grant(
+        self, identity: str, action: str, resource: str, *, deny: bool, remove: bool
+    ) -> User:
+        check_pattern("user", identity)
+        line = check_grant(Grant(action=action, resource=resource, deny=deny))
+        wanted = GrantSet(identity=identity, grant=line, remove=remove)
+        return await self._cluster.ask_meta(Command.GRANT_SET, wanted, User)
+
+
+async def _verifier(password: str | Secret, iterations: int) -> Verifier:
+    """By a thread: it takes a while on purpose."""
+    text = password.reveal() if isinstance(password, Secret) else password
+    return await asyncio.to_thread(make_verifier, text, iterations=iterations)

@@ -1,0 +1,259 @@
+"""What one server with security on asks of its peers: logins, rights, and the log of both.
+
+One guard per listener. It decides with what the server knows in memory (`AccessBook`), which other
+parts keep fresh. A peer's rights are an object that is replaced when the book changes; a user that
+is gone, and a peer that waits for what it may not have any more, are closed at once. What a batch
+needs is looked up once per topic and application, then it is one look into a set (`known`). Servers
+of the cluster have no rights and need none: `rpc/node_proof.py` let them in.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from ternmq.batch.layout import DIRECTORY_ENTRY_SIZE, FIXED_SIZE, Column
+from ternmq.core.errors import Forbidden, OverLimit, ProtocolError, TernError, Unauthorized
+from ternmq.core.units import align8
+from ternmq.rpc.address import join_address
+from ternmq.rpc.peer import Peer
+from ternmq.security.access import scram
+from ternmq.security.access.audit import AuditLog
+from ternmq.security.access.book import AccessBook
+from ternmq.security.access.failed_logins import FailedLogins
+from ternmq.security.access.rights import Right, Rights, lost
+from ternmq.wire.actions import ACTIONS, ALSO_BY, Action
+from ternmq.wire.frame import Frame
+from ternmq.wire.messages.limits import Verifier
+from ternmq.wire.numbers import Command
+from ternmq.wire.resources import RESOURCES, Resource, batch_names
+
+STALE_S = 24 * 3600.0
+"""So long a server goes on with what it knew while no registry answers."""
+KNOWN_MAX = 10_000
+
+_BATCHES = frozenset(map(int, (Command.PUBLISH, Command.PUBLISH_ONCE, Command.HALF)))
+_FREE = frozenset(map(int, (Command.PULL, Command.ACK, Command.RENEW, Command.LEAVE)))
+_MAKES_TOPICS = frozenset(map(int, (*_BATCHES, Command.JOIN)))
+_WAITED_FOR = (Action.SUBSCRIBE, Action.READ)
+_WRITTEN_DOWN = (Action.OPERATE, Action.MANAGE, Action.CLUSTER, Action.GRANT)
+_TOPIC_SIZE_AT, _APP_SIZE_AT, _BUFFERS_AT = 200, 201, 202
+_ORIGIN_APP = int(Column.ORIGIN_APP)
+
+
+class TopicFacts(Protocol):
+    """What is asked about topics."""
+
+    def exists(self, topic: str) -> bool: ...
+
+    def owners(self, hidden: str, action: Action) -> list[Right] | None:
+        """By which rights a topic of our own is reached for this; None: by none."""
+
+    def silent_s(self) -> float:
+        """For how long no registry was heard."""
+
+
+class GuardedState(Protocol):
+    """A peer as the guard knows it."""
+
+    rights: Rights | None
+    known: set[object]
+    used: set[Right]
+
+
+class Guard:
+    """Of one listener."""
+
+    def __init__(
+        self,
+        book: AccessBook,
+        topics: TopicFacts,
+        *,
+        audit: AuditLog,
+        secret: bytes,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.book = book
+        self.audit = audit
+        self._topics = topics
+        self._secret = secret
+        self.failed_logins = FailedLogins(monotonic)
+        self._peers: dict[Peer, None] = {}
+        self._of_user: dict[str, int] = {}
+        book.follow(self._recheck)
+
+    # Coming and going.
+
+    @property
+    def stale(self) -> bool:
+        """What is known is too old to be trusted."""
+        return self._topics.silent_s() > STALE_S
+
+    def verifier(self, user: str) -> Verifier:
+        """Of a user, or one that nobody can prove, in the same time."""
+        nobody = scram.nobody(self._secret, user)
+        entry = self.book.user(user)
+        return entry.verifier if entry is not None and entry.verifier is not None else nobody
+
+    def admit(self, peer: Peer) -> None:
+        """One more connection of its user; raises `OverLimit`."""
+        rights = peer.rights
+        if rights is None:
+            return
+        entry, there = self.book.user(rights.name), self._of_user.get(rights.name, 0)
+        if entry is not None and entry.connections_max and there >= entry.connections_max:
+            raise OverLimit(
+                f"{rights.name!r} has its {entry.connections_max} connections here; share "
+                f"connections, or: tern quota set {rights.name} --connections N"
+            )
+        self._peers[peer] = None
+        self._of_user[rights.name] = there + 1
+        self.audit.note("login", who=rights.name, address=address_of(peer), result="ok")
+
+    def leave(self, peer: Peer) -> None:
+        if peer in self._peers and peer.rights is not None:
+            del self._peers[peer]
+            name = peer.rights.name
+            self._of_user[name] -= 1
+            if not self._of_user[name]:
+                del self._of_user[name]
+
+    def _recheck(self) -> None:
+        """The book changed: nobody keeps what was taken away."""
+        for peer in list(self._peers):
+            before = peer.rights
+            assert before is not None
+            now = self.book.rights(before.name)
+            if now is None:
+                self._send_away(peer, Unauthorized(f"there is no user {before.name!r} any more"))
+            elif peer.hello is not None and not now.is_app(peer.hello.app):
+                self._send_away(peer, not_app(now, peer.hello.app))
+            elif (gone := lost(state_of(peer).used, now)) is not None:
+                self._send_away(peer, Forbidden(f"{before.name!r} may not {gone[0]} any more"))
+            else:
+                peer.rights = now
+                state_of(peer).known.clear()
+
+    def _send_away(self, peer: Peer, reason: TernError) -> None:
+        assert peer.rights is not None
+        self.audit.note(
+            "sent away", who=peer.rights.name, address=address_of(peer), result=reason.message
+        )
+        peer.close(reason)
+
+    def topic_gone(self) -> None:
+        """Whoever sends to it next makes it anew, and needs the right to."""
+        for peer in self._peers:
+            state_of(peer).known.clear()
+
+    # What may be done.
+
+    def check(self, peer: Peer, frame: Frame) -> None:
+        """Raises `Forbidden` where the peer may not ask this."""
+        rights, command = peer.rights, frame.command
+        if rights is None or command in _FREE:
+            return
+        try:
+            if command in _BATCHES:
+                self._check_batch(peer, rights, frame)
+            else:
+                self._check_request(peer, rights, frame)
+        except Forbidden as error:
+            self.audit.note_summed(
+                "refused",
+                who=rights.name,
+                address=address_of(peer),
+                result="forbidden",
+                command=Command(command).name,
+                **error.details,
+            )
+            raise
+
+    def _check_batch(self, peer: Peer, rights: Rights, frame: Frame) -> None:
+        batch = frame.payload
+        if len(batch) < FIXED_SIZE:
+            raise ProtocolError(f"{len(batch)} bytes cannot be a batch")
+        end = FIXED_SIZE + batch[_TOPIC_SIZE_AT] + batch[_APP_SIZE_AT]
+        columns_at = align8(end)
+        count = batch[_BUFFERS_AT] | batch[_BUFFERS_AT + 1] << 8
+        columns_end = columns_at + DIRECTORY_ENTRY_SIZE * count
+        # The low byte of every column's number: has it senders of its own?
+        signed = _ORIGIN_APP in batch[columns_at:columns_end:DIRECTORY_ENTRY_SIZE]
+        key = (batch[_TOPIC_SIZE_AT], signed, bytes(batch[FIXED_SIZE:end]))
+        known = state_of(peer).known
+        if key in known:
+            return
+        topic, app, _ = batch_names(batch)
+        if not rights.is_app(app):
+            raise not_app(rights, app)
+        self._need(peer, rights, Action.PUBLISH, "topic", topic)
+        if signed:  # Says of its messages that others sent them.
+            self._need(peer, rights, Action.OPERATE, "topic", topic)
+        if not self._topics.exists(topic):
+            rights.check(Action.MANAGE, "topic", topic)
+            return
+        if len(known) >= KNOWN_MAX:
+            known.clear()
+        known.add(key)
+
+    def _check_request(self, peer: Peer, rights: Rights, frame: Frame) -> None:
+        try:
+            command = Command(frame.command)
+        except ValueError:
+            return  # Nobody answers it.
+        action, found = ACTIONS[command], RESOURCES[command](frame.payload)
+        also = ALSO_BY.get(command)
+        if also is not None and not _all(rights, action, found) and _all(rights, also, found):
+            action = also
+        for kind, name in found:
+            self._need(peer, rights, action, kind, name)
+            if command in _MAKES_TOPICS and kind == "topic" and not self._topics.exists(name):
+                rights.check(Action.MANAGE, kind, name)
+        if action in _WRITTEN_DOWN:
+            self.audit.note(
+                str(action),
+                who=rights.name,
+                address=address_of(peer),
+                result="allowed",
+                command=command.name,
+                about=[f"{kind}:{name or '*'}" for kind, name in found],
+            )
+
+    def _need(self, peer: Peer, rights: Rights, action: Action, kind: str, name: str) -> None:
+        needed: Iterable[Right] = [(action, kind, name)]
+        if kind == "topic" and name.startswith("%"):
+            owners = self._topics.owners(name, action)
+            if owners is None:
+                raise Forbidden(f"{name!r} belongs to the servers")
+            needed = owners
+        used = state_of(peer).used
+        for right in needed:
+            rights.check(*right)
+            if action in _WAITED_FOR and right not in used:
+                if len(used) >= KNOWN_MAX:
+                    raise OverLimit(
+                        f"{KNOWN_MAX} topics were asked for on this connection; open another"
+                    )
+                used.add(right)
+
+
+def _all(rights: Rights, action: Action, found: list[Resource]) -> bool:
+    return all(rights.may(action, *resource) for resource in found)
+
+
+def state_of(peer: Peer) -> GuardedState:
+    """What the guard keeps with the peer itself."""
+    assert hasattr(peer, "known"), "a peer of a listener without a guard"
+    return peer  # type: ignore[return-value]
+
+
+def not_app(rights: Rights, app: str) -> Forbidden:
+    may_be = ", ".join(rights.apps)
+    return Forbidden(
+        f"{rights.name!r} cannot be the application {app[:80]!r}, only {may_be}; to change that: "
+        f"tern user apps {rights.name} …",
+        identity=rights.name,
+        app=app[:80],
+    )
+
+
+def address_of(peer: Peer) -> str:
+    return join_address(*peer.address)

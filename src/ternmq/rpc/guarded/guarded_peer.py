@@ -1,0 +1,195 @@
+"""A peer of a server with security on: its way in, and what stands between it and the handler.
+
+Like `Peer`, with three things more: HELLO alone lets nobody in (`GuardedEntrance`), every frame is
+checked before its handler sees it (`GuardedHandler`), and lists are narrowed on their way out.
+Without security no such peer is made, and nothing costs more than before.
+"""
+
+import hashlib
+import secrets
+from typing import Any
+
+import msgspec
+
+from ternmq.core.errors import ProtocolError, TernError, Unauthorized, Unavailable
+from ternmq.rpc.address import is_loopback
+from ternmq.rpc.buffers import Buffer
+from ternmq.rpc.connection_pool import ConnectionPool
+from ternmq.rpc.entrance import Entrance, read_hello
+from ternmq.rpc.guarded.guard import Guard, address_of, not_app
+from ternmq.rpc.peer import Handler, Peer
+from ternmq.security.access import scram
+from ternmq.security.access.narrowing import NARROWED, narrowed
+from ternmq.security.access.rights import Right
+from ternmq.security.tls.door import TlsTerms
+from ternmq.security.tls.peer_certificate import PeerCertificate
+from ternmq.wire.frame import Frame
+from ternmq.wire.messages.hello import (
+    BY_CERTIFICATE,
+    BY_NODE_SECRET,
+    BY_SCRAM,
+    Auth,
+    Challenge,
+    Hello,
+    ProvenWelcome,
+    ScramSalt,
+    ScramStart,
+    Welcome,
+)
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack, unpack
+
+METHODS = [BY_SCRAM]
+
+
+class GuardedPeer(Peer):
+    """A client, or a server of the cluster, that has to say who it is."""
+
+    def __init__(
+        self,
+        pool: ConnectionPool[Peer],
+        handler: "GuardedHandler",
+        *,
+        tls: TlsTerms | None = None,
+    ) -> None:
+        super().__init__(pool, handler, tls=tls)
+        self._guard = handler.guard
+        self._entrance = GuardedEntrance(self, pool, handler.guard)
+        self.known: set[object] = set()
+        """Which batches it may send, by what stands in their headers."""
+        self.used: set[Right] = set()
+        """What it waits for, by which right."""
+
+    @property
+    def private(self) -> bool:
+        """Nobody listens on the way."""
+        return self.tls is not None or is_loopback(self.address[0])
+
+    def answer(self, command: int, correlation: int, *buffers: Buffer) -> None:
+        if command in NARROWED and self.rights is not None:
+            buffers = (narrowed(command, b"".join(buffers), self.rights),)
+        super().answer(command, correlation, *buffers)
+
+    def overdue(self, now: float) -> TernError | None:
+        if self.rights is not None and self._guard.stale:
+            return Unavailable("for a day nobody could say who may do what; is meta running?")
+        return super().overdue(now)
+
+
+class GuardedHandler:
+    """Implements `rpc.peer.Handler` around another one."""
+
+    def __init__(self, handler: Handler, guard: Guard) -> None:
+        self._handler = handler
+        self.guard = guard
+
+    def welcome(self, peer: Peer, hello: Hello) -> Welcome:
+        self.guard.admit(peer)
+        try:
+            return self._handler.welcome(peer, hello)
+        except BaseException:
+            self.guard.leave(peer)
+            raise
+
+    def frame(self, peer: Peer, frame: Frame) -> None:
+        self.guard.check(peer, frame)
+        self._handler.frame(peer, frame)
+
+    def lost(self, peer: Peer) -> None:
+        self.guard.leave(peer)
+        self._handler.lost(peer)
+
+
+class GuardedEntrance(Entrance):
+    """The first frames where everybody proves who it is."""
+
+    __slots__ = ("_begun", "_guard", "_peer", "_proof")
+
+    def __init__(self, peer: GuardedPeer, pool: ConnectionPool[Any], guard: Guard) -> None:
+        super().__init__(pool.gate)
+        self._peer = peer
+        self._guard = guard
+        self._begun: tuple[Hello, str, bytes] | None = None
+        """HELLO, the user, and the talk so far."""
+        self._proof = b""
+
+    @property
+    def expects(self) -> Command:
+        return super().expects if self._begun is None else Command.AUTH
+
+    def step(
+        self, frame: Frame, address: str, certificate: PeerCertificate | None = None
+    ) -> Hello | Challenge:
+        if self._begun is not None:
+            if frame.command != Command.AUTH or frame.flags:
+                raise ProtocolError("AUTH follows")
+            return self._finish(unpack(frame.payload, Auth))
+        if frame.command != Command.HELLO or frame.flags or super().expects is Command.AUTH:
+            return super().step(
+                frame, address, certificate
+            )  # A server of the cluster, or a mistake.
+        hello = read_hello(frame)
+        if hello.method == BY_SCRAM:
+            return self._begin(hello, bytes(frame.payload))
+        if hello.method in (BY_NODE_SECRET, BY_CERTIFICATE):
+            return super().step(frame, address, certificate)
+        raise Unauthorized(
+            "this cluster wants to know who comes: connect to tern://USER@HOST with password=, "
+            "password_file=, or TERN_PASSWORD in the environment",
+            methods=METHODS,
+        )
+
+    def sealed(self, welcome: Welcome) -> bytes:
+        if not self._proof:
+            return super().sealed(welcome)
+        return pack(ProvenWelcome(**msgspec.structs.asdict(welcome), proof=self._proof))
+
+    def _begin(self, hello: Hello, payload: bytes) -> Challenge:
+        guard, source = self._guard, self._peer.address[0]
+        start = unpack(hello.proof, ScramStart)
+        if not self._peer.private:
+            raise Unauthorized(
+                "a password is used over TLS only, or on the machine of the server: connect by "
+                "terns://…",
+                methods=METHODS,
+            )
+        if len(start.nonce) != scram.NONCE_SIZE or len(start.user) > 127:
+            raise ProtocolError(f"a login begins with a user and {scram.NONCE_SIZE} bytes")
+        if guard.stale:
+            raise Unavailable("for a day nobody could say who may log in; is meta running?")
+        guard.failed_logins.check(source, start.user)
+        verifier = guard.verifier(start.user)
+        salt = ScramSalt(salt=verifier.salt, iterations=verifier.iterations)
+        said = Challenge(
+            nonce=secrets.token_bytes(scram.NONCE_SIZE), proof=pack(salt), role="broker"
+        )
+        shown = b"" if self._peer.tls is None else self._peer.tls.shown
+        self._begun = hello, start.user, payload + pack(said) + shown
+        return said
+
+    def _finish(self, auth: Auth) -> Hello:
+        assert self._begun is not None
+        guard, peer, (hello, user, talk) = self._guard, self._peer, self._begun
+        verifier, rights = guard.verifier(user), guard.book.rights(user)
+        if not scram.proves(verifier, talk, auth.proof) or rights is None:
+            guard.failed_logins.note(peer.address[0], user)
+            guard.audit.note_summed(
+                "login", who="", address=peer.address[0], result="unauthorized", user=user
+            )
+            raise Unauthorized("user or password is wrong", methods=METHODS)
+        if not rights.is_app(hello.app):
+            guard.audit.note_summed(
+                "login", who=user, address=address_of(peer), result="forbidden", app=hello.app[:80]
+            )
+            raise not_app(rights, hello.app)
+        self._proof = scram.server_proof(verifier.server_key, talk)
+        peer.rights = rights
+        return msgspec.structs.replace(hello, session=bound_session(user, hello.session))
+
+
+def bound_session(user: str, session: bytes) -> bytes:
+    """A session is its user's: the same bytes of another one are another session, so leases are
+    adopted by nobody else, and what lists show of a session is of no use."""
+    return hashlib.blake2b(
+        session, digest_size=16, key=hashlib.sha256(user.encode()).digest()
+    ).digest()

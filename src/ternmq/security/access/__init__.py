@@ -1,0 +1,1 @@
+"""Identities and their rights: proofs, grants, decisions. Without sockets."""

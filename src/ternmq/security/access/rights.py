@@ -1,0 +1,164 @@
+"""What an identity may do: grants held against an action and a resource; pure.
+
+A *resource* is a kind and a name: ("topic", "order.new"). A grant's pattern is `KIND:NAME`, a name
+alone is a topic; a name is exact, a prefix (`order.*`) or everything (`*`), and `*` alone is
+everything of every kind. An empty name is "all of them", and only a pattern that names everything
+covers it. Deny wins; nothing that allows means no. Besides the grants: groups that are named like
+an application of one's own (`shop`, `shop.*`) may be consumed in, and one's own password changed.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ternmq.core.errors import BadRequest, Forbidden
+from ternmq.core.ids import check_name
+from ternmq.wire.actions import Action
+from ternmq.wire.messages.limits import Grant
+
+ANY: Final = "*"
+KINDS = ("topic", "group", "app", "cluster", "user")
+ABOUT_TOPICS = (
+    Action.PUBLISH,
+    Action.SUBSCRIBE,
+    Action.READ,
+    Action.DELAY,
+    Action.OPERATE,
+    Action.MANAGE,
+)
+"""Who may do one of these with a topic may also see that it is there."""
+ACTIONS_GRANTED = (*ABOUT_TOPICS, Action.DESCRIBE, Action.CLUSTER, Action.GRANT)
+LISTED_MAX = 20_000
+"""Decisions that are remembered of one identity."""
+
+Right = tuple[Action, str, str]
+"""An action, and the kind and name of what it is done to."""
+
+
+def covers(pattern: str, name: str) -> bool:
+    """Is the name one of those that the pattern means?"""
+    if pattern.endswith(ANY):
+        return bool(name or pattern == ANY) and name.startswith(pattern[:-1])
+    return bool(name) and pattern == name
+
+
+def check_pattern(kind: str, pattern: str) -> str:
+    """A name, a name and '*', or '*'; else says so."""
+    if pattern != ANY:
+        check_name(kind, pattern.removesuffix(ANY))
+    return pattern
+
+
+def check_grant(grant: Grant) -> Grant:
+    """The same with its resource written out; raises `BadRequest` where it means nothing."""
+    if grant.action != ANY and grant.action not in ACTIONS_GRANTED:
+        known = ", ".join(ACTIONS_GRANTED)
+        raise BadRequest(f"there is no action {grant.action[:40]!r}; there are {known} and '*'")
+    if grant.resource == ANY:
+        return grant
+    kind, colon, name = grant.resource.partition(":")
+    if not colon:
+        kind, name = "topic", grant.resource
+    if kind not in KINDS:
+        raise BadRequest(
+            f"{grant.resource[:80]!r} is no resource: write NAME for a topic, or KIND:NAME with "
+            f"one of {', '.join(KINDS)}; names may end in '*'"
+        )
+    check_pattern(kind, name)
+    return Grant(action=grant.action, resource=f"{kind}:{name}", deny=grant.deny)
+
+
+def matches(grant: Grant, right: Right) -> bool:
+    action, kind, name = right
+    if grant.action not in (ANY, action):
+        return False
+    if grant.resource == ANY:
+        return True
+    of_kind, _, pattern = grant.resource.partition(":")
+    return of_kind == kind and covers(pattern, name)
+
+
+@dataclass(slots=True)
+class Rights:
+    """Of one identity, as long as its grants are what they are."""
+
+    name: str
+    apps: Sequence[str]
+    grants: Sequence[Grant] = ()
+    _known: dict[Right, bool] = field(default_factory=dict)
+
+    def is_app(self, app: str) -> bool:
+        """May it call itself so?"""
+        return any(covers(pattern, app) for pattern in self.apps)
+
+    def may(self, action: Action, kind: str, name: str) -> bool:
+        right = (action, kind, name)
+        known = self._known.get(right)
+        if known is None:
+            if len(self._known) >= LISTED_MAX:
+                self._known.clear()
+            known = self._known[right] = self._decide(right)
+        return known
+
+    def _decide(self, right: Right) -> bool:
+        action, kind, name = right
+        allowed = self._is_own(right)
+        for grant in self.grants:
+            if matches(grant, right):
+                if grant.deny:
+                    return False
+                allowed = True
+        if action is Action.DESCRIBE and not allowed and kind in ("topic", "group"):
+            return any(self.may(each, kind, name) for each in ABOUT_TOPICS)
+        return allowed
+
+    def _is_own(self, right: Right) -> bool:
+        action, kind, name = right
+        if kind == "password":
+            return name == self.name
+        if kind == "group" and action is Action.SUBSCRIBE:
+            return any(
+                ANY not in app and (name == app or name.startswith(f"{app}.")) for app in self.apps
+            )
+        return False
+
+    def check(self, action: Action, kind: str, name: str) -> None:
+        """Raises `Forbidden`, which says what is missing and how it is given."""
+        if not self.may(action, kind, name):
+            raise missing(self.name, action, kind, name)
+
+    def check_operate(self, topic: str) -> None:
+        """What belongs to others on this topic; an empty name: on all of them."""
+        self.check(Action.OPERATE, "topic", topic)
+
+    def sees(self, topic: str) -> bool:
+        """Is a topic shown to it? Hidden ones are not."""
+        return self.may(Action.DESCRIBE, "topic", topic)
+
+    @property
+    def sees_all(self) -> bool:
+        """Nothing has to be left out of lists."""
+        denied = any(grant.deny and grant.action in (ANY, Action.DESCRIBE) for grant in self.grants)
+        return not denied and all(
+            self.may(Action.DESCRIBE, kind, "") for kind in ("topic", "group", "app")
+        )
+
+
+def missing(identity: str, action: Action, kind: str, name: str) -> Forbidden:
+    """Which right is missing, and who asks for it can be told how it is given."""
+    if kind == "password":
+        action, kind = Action.GRANT, "user"
+    what = f"{kind} {name!r}" if name else f"all {kind}s"
+    resource = f"{kind}:{name}" if name and kind != "topic" else name or f"{kind}:{ANY}"
+    return Forbidden(
+        f"{identity!r} may not {action} on {what}; whoever may grant gives the right by: "
+        f"tern grant add {identity} {action} '{resource}'",
+        action=str(action),
+        resource=resource,
+        identity=identity,
+    )
+
+
+def lost(before: Iterable[Right], now: Rights) -> Right | None:
+    """One of the rights that is not there any more."""
+    return next((right for right in before if not now.may(*right)), None)
