@@ -3,8 +3,9 @@
 A *resource* is a kind and a name: ("topic", "order.new"). A grant's pattern is `KIND:NAME`, a name
 alone is a topic; a name is exact, a prefix (`order.*`) or everything (`*`), and `*` alone is
 everything of every kind. An empty name is "all of them", and only a pattern that names everything
-covers it. Deny wins; nothing that allows means no. Besides the grants: groups that are named like
-an application of one's own (`shop`, `shop.*`) may be consumed in, and one's own password changed.
+covers it. Deny wins, and one deny of some is a deny of all; nothing that allows means no. Besides
+the grants: groups that are named like an application of one's own (`shop`, `shop.*`) may be
+consumed in, and one's own password changed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -75,6 +76,8 @@ def matches(grant: Grant, right: Right) -> bool:
     if grant.resource == ANY:
         return True
     of_kind, _, pattern = grant.resource.partition(":")
+    if grant.deny and not name:  # All of them are also those that are denied.
+        return of_kind == kind
     return of_kind == kind and covers(pattern, name)
 
 
@@ -100,14 +103,20 @@ class Rights:
             known = self._known[right] = self._decide(right)
         return known
 
+    def denied(self, action: Action, kind: str, name: str) -> bool:
+        """Is there a line that refuses it, whatever others allow?"""
+        return self._denied_by((action, kind, name)) is not None
+
+    def _denied_by(self, right: Right) -> Grant | None:
+        return next((each for each in self.grants if each.deny and matches(each, right)), None)
+
     def _decide(self, right: Right) -> bool:
         action, kind, name = right
-        allowed = self._is_own(right)
-        for grant in self.grants:
-            if matches(grant, right):
-                if grant.deny:
-                    return False
-                allowed = True
+        if self._denied_by(right) is not None:
+            return False
+        allowed = self._is_own(right) or any(
+            not grant.deny and matches(grant, right) for grant in self.grants
+        )
         if action is Action.DESCRIBE and not allowed and kind in ("topic", "group"):
             return any(self.may(each, kind, name) for each in ABOUT_TOPICS)
         return allowed
@@ -125,7 +134,9 @@ class Rights:
     def check(self, action: Action, kind: str, name: str) -> None:
         """Raises `Forbidden`, which says what is missing and how it is given."""
         if not self.may(action, kind, name):
-            raise missing(self.name, action, kind, name)
+            raise missing(
+                self.name, action, kind, name, denied_by=self._denied_by((action, kind, name))
+            )
 
     def check_operate(self, topic: str) -> None:
         """What belongs to others on this topic; an empty name: on all of them."""
@@ -144,15 +155,24 @@ class Rights:
         )
 
 
-def missing(identity: str, action: Action, kind: str, name: str) -> Forbidden:
+def missing(
+    identity: str, action: Action, kind: str, name: str, *, denied_by: Grant | None = None
+) -> Forbidden:
     """Which right is missing, and who asks for it can be told how it is given."""
     if kind == "password":
         action, kind = Action.GRANT, "user"
     what = f"{kind} {name!r}" if name else f"all {kind}s"
     resource = f"{kind}:{name}" if name and kind != "topic" else name or f"{kind}:{ANY}"
+    if denied_by is None:
+        help_ = (
+            f"whoever may grant gives the right by: tern grant add {identity} {action} '{resource}'"
+        )
+    elif name:
+        help_ = f"a line denies {denied_by.action} {denied_by.resource}"
+    else:
+        help_ = f"a line denies {denied_by.action} {denied_by.resource}: ask for one {kind} by name"
     return Forbidden(
-        f"{identity!r} may not {action} on {what}; whoever may grant gives the right by: "
-        f"tern grant add {identity} {action} '{resource}'",
+        f"{identity!r} may not {action} on {what}; {help_}",
         action=str(action),
         resource=resource,
         identity=identity,

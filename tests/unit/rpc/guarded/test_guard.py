@@ -17,6 +17,8 @@ from ternmq.core.errors import Forbidden, ProtocolError, Unauthorized
 from ternmq.core.ids import ProducerId
 from ternmq.security.access.narrowing import NARROWED
 from ternmq.wire.actions import ACTIONS, ALSO_BY, Action
+from ternmq.wire.messages.delays import DelayChange, DelayFind, DelayLedgerQuery
+from ternmq.wire.messages.publish import Find
 from ternmq.wire.messages.pull import Join
 from ternmq.wire.messages.read import Read
 from ternmq.wire.numbers import Command
@@ -305,3 +307,27 @@ async def test_refusals_and_orders_are_in_the_audit_log(server: GuardedServer) -
         ("manage", "TOPIC_DELETE", ["topic:t"]),
         ("refused", "GROUP_RESET", None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("command", "payload"),
+    [
+        (Command.FIND, pack(Find(key="k"))),
+        (Command.READ_DELIVERIES, b""),
+        (Command.DELAY_LEDGER, pack(DelayLedgerQuery())),
+        (Command.DELAY_FIND, pack(DelayFind())),
+        (Command.DELAY_CHANGE, pack(DelayChange(action="cancel", id=b"x" * 16))),
+    ],
+    ids=lambda each: each.name if isinstance(each, Command) else "",
+)
+async def test_who_is_denied_one_topic_does_not_ask_about_all(
+    server: GuardedServer, command: Command, payload: bytes
+) -> None:
+    server.book.put("shop", user("allow * *", "deny read secret.*", "deny delay secret.*"))
+    connection = await server.connect("shop")
+    with pytest.raises(Forbidden, match=r"denies \w+ topic:secret\.\*: ask for one topic by name"):
+        await connection.call(command, payload)
+    assert not server.frames
+    server.book.put("shop", user("allow * *", "deny publish secret.*", "deny read group:secret"))
+    await connection.call(command, payload)
+    await connection.close()

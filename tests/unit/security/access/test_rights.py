@@ -56,6 +56,18 @@ def test_deny_wins_whatever_comes_first() -> None:
         assert not some.may(Action.PUBLISH, "topic", "order.secret")
 
 
+def test_a_deny_of_some_is_a_deny_of_all_of_them() -> None:
+    for resource in ("secret", "secret.*", "*", "topic:*"):
+        some = rights("allow * *", f"deny operate {resource}")
+        assert not some.may(Action.OPERATE, "topic", "")
+        with pytest.raises(Forbidden, match="denies operate"):
+            some.check_operate("")
+    some = rights("allow * *", "deny operate secret")
+    assert some.may(Action.OPERATE, "topic", "other")
+    assert some.may(Action.OPERATE, "group", "")
+    assert some.may(Action.READ, "topic", "")
+
+
 def test_a_line_is_about_its_action_and_kind_only() -> None:
     some = rights("allow publish order.*", "allow operate group:billing")
 
