@@ -200,9 +200,7 @@ class Guard:
         except ValueError:
             return  # Nobody answers it.
         action, found = ACTIONS[command], RESOURCES[command](frame.payload)
-        also = ALSO_BY.get(command)
-        if also is not None and not _all(rights, action, found) and _all(rights, also, found):
-            action = also
+        action = _by_which(rights, action, ALSO_BY.get(command), found)
         for kind, name in found:
             self._need(peer, rights, action, kind, name)
             if command in _MAKES_TOPICS and kind == "topic" and not self._topics.exists(name):
@@ -233,6 +231,16 @@ class Guard:
                         f"{KNOWN_MAX} topics were asked for on this connection; open another"
                     )
                 used.add(right)
+
+
+def _by_which(rights: Rights, action: Action, also: Action | None, found: list[Resource]) -> Action:
+    """The action of the command, or the other one that will do. What is denied is not allowed by
+    another name; and topics of ours have owners, who are asked for the command's own."""
+    if also is None or any(kind == "topic" and name.startswith("%") for kind, name in found):
+        return action
+    if _all(rights, action, found) or any(rights.denied(action, *each) for each in found):
+        return action
+    return also if _all(rights, also, found) else action
 
 
 def _all(rights: Rights, action: Action, found: list[Resource]) -> bool:

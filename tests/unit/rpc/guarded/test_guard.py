@@ -242,6 +242,31 @@ async def test_a_consumer_does_besides_what_consumers_need(
     await other.close()
 
 
+@pytest.mark.parametrize("command", ALSO_BY, ids=lambda command: Command(command).name)
+async def test_what_is_denied_is_not_done_by_being_a_consumer(
+    server: GuardedServer, command: Command
+) -> None:
+    action = ACTIONS[Command(command)]
+    server.book.put("shop", user("allow subscribe *", f"deny {action} t"))
+    connection = await server.connect("shop")
+    with pytest.raises(Forbidden, match=f"a line denies {action} topic:t"):
+        await connection.call(command, request(Command(command)))
+    assert not server.frames
+    server.book.put("shop", user("allow subscribe *", f"deny {action} other"))
+    await connection.call(command, request(Command(command)))
+    await connection.close()
+
+
+async def test_who_operates_and_consumes_reads_dead_letters(server: GuardedServer) -> None:
+    """That it may consume everything must not make its right on the group count for nothing."""
+    server.book.put("shop", user("allow subscribe *", "allow operate group:g"))
+    connection = await server.connect("shop")
+    await connection.call(
+        Command.READ, pack(Read(topic="%dead.g", sequence=0, rows_max=1, size_max=1))
+    )
+    await connection.close()
+
+
 @pytest.mark.parametrize("size", [0, 1, 127, 207])
 async def test_what_is_too_short_for_a_batch_breaks_the_rules(
     server: GuardedServer, size: int
