@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from ternmq.batch.layout import DIRECTORY_ENTRY_SIZE, FIXED_SIZE, Column
-from ternmq.core.errors import Forbidden, OverLimit, ProtocolError, TernError, Unauthorized
+from ternmq.core.errors import (
+    BadRequest,
+    Forbidden,
+    OverLimit,
+    ProtocolError,
+    TernError,
+    Unauthorized,
+)
 from ternmq.core.units import align8
 from ternmq.rpc.address import join_address
 from ternmq.rpc.peer import Peer
@@ -29,6 +36,8 @@ from ternmq.wire.resources import RESOURCES, Resource, batch_names
 STALE_S = 24 * 3600.0
 """So long a server goes on with what it knew while no registry answers."""
 KNOWN_MAX = 10_000
+NAME_SIZE_MAX = 255
+"""Also of topics of ours, which have a name within theirs."""
 
 _BATCHES = frozenset(map(int, (Command.PUBLISH, Command.PUBLISH_ONCE, Command.HALF)))
 _FREE = frozenset(map(int, (Command.PULL, Command.ACK, Command.RENEW, Command.LEAVE)))
@@ -200,6 +209,7 @@ class Guard:
         except ValueError:
             return  # Nobody answers it.
         action, found = ACTIONS[command], RESOURCES[command](frame.payload)
+        _check_sizes(found)
         action = _by_which(rights, action, ALSO_BY.get(command), found)
         for kind, name in found:
             self._need(peer, rights, action, kind, name)
@@ -231,6 +241,15 @@ class Guard:
                         f"{KNOWN_MAX} topics were asked for on this connection; open another"
                     )
                 used.add(right)
+
+
+def _check_sizes(found: list[Resource]) -> None:
+    """Before a name is looked up, kept or said again."""
+    for kind, name in found:
+        if len(name) > NAME_SIZE_MAX:
+            raise BadRequest(
+                f"no {kind} has a name of {len(name)} characters, {NAME_SIZE_MAX} is the most"
+            )
 
 
 def _by_which(rights: Rights, action: Action, also: Action | None, found: list[Resource]) -> Action:

@@ -30,7 +30,9 @@ ABOUT_TOPICS = (
 """Who may do one of these with a topic may also see that it is there."""
 ACTIONS_GRANTED = (*ABOUT_TOPICS, Action.DESCRIBE, Action.CLUSTER, Action.GRANT)
 LISTED_MAX = 20_000
-"""Decisions that are remembered of one identity."""
+"""Decisions that are remembered of one connection."""
+LISTED_SIZE_MAX = 1024 * 1024
+"""Characters of their names."""
 
 Right = tuple[Action, str, str]
 """An action, and the kind and name of what it is done to."""
@@ -89,6 +91,7 @@ class Rights:
     apps: Sequence[str]
     grants: Sequence[Grant] = ()
     _known: dict[Right, bool] = field(default_factory=dict)
+    _known_size: int = 0
 
     def is_app(self, app: str) -> bool:
         """May it call itself so?"""
@@ -98,10 +101,16 @@ class Rights:
         right = (action, kind, name)
         known = self._known.get(right)
         if known is None:
-            if len(self._known) >= LISTED_MAX:
-                self._known.clear()
-            known = self._known[right] = self._decide(right)
+            known = self._decide(right)
+            self._keep(right, known)
         return known
+
+    def _keep(self, right: Right, known: bool) -> None:
+        self._known_size += len(right[2])
+        if len(self._known) >= LISTED_MAX or self._known_size > LISTED_SIZE_MAX:
+            self._known.clear()
+            self._known_size = len(right[2])
+        self._known[right] = known
 
     def denied(self, action: Action, kind: str, name: str) -> bool:
         """Is there a line that refuses it, whatever others allow?"""

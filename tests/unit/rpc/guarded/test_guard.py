@@ -13,7 +13,7 @@ from msgspec import inspect
 
 from ternmq.batch.encoder import Origin, Outgoing, RowOrigin, encode_messages
 from ternmq.batch.layout import Encoding
-from ternmq.core.errors import Forbidden, ProtocolError, Unauthorized
+from ternmq.core.errors import BadRequest, Forbidden, ProtocolError, Unauthorized
 from ternmq.core.ids import ProducerId
 from ternmq.security.access.narrowing import NARROWED
 from ternmq.wire.actions import ACTIONS, ALSO_BY, Action
@@ -21,6 +21,7 @@ from ternmq.wire.messages.delays import DelayChange, DelayFind, DelayLedgerQuery
 from ternmq.wire.messages.publish import Find
 from ternmq.wire.messages.pull import Join
 from ternmq.wire.messages.read import Read
+from ternmq.wire.messages.topics import TopicNamed
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, pack
 from tests.fuzz.requests import requests
@@ -356,3 +357,25 @@ async def test_who_is_denied_one_topic_does_not_ask_about_all(
     server.book.put("shop", user("allow * *", "deny publish secret.*", "deny read group:secret"))
     await connection.call(command, payload)
     await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "payload"),
+    [
+        (Command.READ, pack(Read(topic="x" * 100_000, sequence=0, rows_max=1, size_max=1))),
+        (Command.TOPIC_DELETE, pack(TopicNamed(name="x" * 256))),
+        (Command.JOIN, pack(Join(group="g" * 256, topics=["t"]))),
+    ],
+    ids=lambda each: each.name if isinstance(each, Command) else "",
+)
+async def test_a_name_that_nobody_can_have_is_not_kept_and_not_said_again(
+    server: GuardedServer, command: Command, payload: bytes
+) -> None:
+    server.book.put("shop", user("allow subscribe elsewhere"))
+    connection = await server.connect("shop")
+    with pytest.raises(BadRequest, match="255 is the most") as caught:
+        await connection.call(command, payload)
+    assert len(caught.value.message) < 200
+    await connection.close()
+    await server.guard.audit.close()
+    assert server.audit_file.stat().st_size < 1_000

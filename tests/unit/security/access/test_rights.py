@@ -3,7 +3,7 @@
 import pytest
 
 from ternmq.core.errors import BadRequest, Forbidden
-from ternmq.security.access.rights import Rights, check_grant, covers, lost
+from ternmq.security.access.rights import LISTED_SIZE_MAX, Rights, check_grant, covers, lost
 from ternmq.wire.actions import Action
 from ternmq.wire.messages.limits import Grant
 
@@ -161,3 +161,11 @@ def test_what_is_lost_is_found() -> None:
 
     assert lost(used, rights("allow subscribe a", "allow read b")) is None
     assert lost(used, rights("allow subscribe a")) == (Action.READ, "topic", "b")
+
+
+def test_what_is_remembered_is_bounded_also_in_size() -> None:
+    some = rights("allow read a*")
+    for number in range(2 * LISTED_SIZE_MAX // 250):
+        assert some.may(Action.READ, "topic", f"a{number:0249}")
+
+    assert sum(len(name) for _, _, name in some._known) <= LISTED_SIZE_MAX
