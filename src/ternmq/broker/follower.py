@@ -29,6 +29,7 @@ from ternmq.storage.files.set_aside import asides
 from ternmq.storage.store import Store
 from ternmq.wire.messages.replication import MESSAGES
 from ternmq.wire.messages.stats import Status, StatusQuery, TopicStatus
+from ternmq.wire.messages.topics import asked_once
 
 log = get_logger()
 
@@ -90,7 +91,7 @@ class BrokerFollower:
         return self._server.status(
             f"replica: {trouble}" if trouble else self._well(),
             self._server.free(),
-            topics=[self._topic_status(name) for name in query.topics],
+            topics=[self._topic_status(name) for name in asked_once(query.topics)],
             epoch=self._context.member.accepted_epoch,
             lag=self._progress.lag(),
         )

@@ -16,7 +16,7 @@ from ternmq.wire.messages.order_keys import KeyResume, PlaceChange
 from ternmq.wire.messages.publish import Confirm, Find
 from ternmq.wire.messages.servers import Withdraw
 from ternmq.wire.messages.stats import StatusQuery, TopicFiguresFind
-from ternmq.wire.messages.topics import TopicCreate, TopicNamed
+from ternmq.wire.messages.topics import TopicCreate, TopicNamed, asked_once
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, unpack
 
@@ -60,12 +60,12 @@ def _named(kind: type[Record], **fields: str) -> Finder:
 
 def _join(payload: Payload) -> list[Resource]:
     request = unpack(payload, pull.Join)
-    return [("group", request.group), *(("topic", name) for name in request.topics)]
+    return [("group", request.group), *(("topic", name) for name in asked_once(request.topics))]
 
 
 def _listed(kind: type[StatusQuery] | type[TopicFiguresFind]) -> Finder:
     def find(payload: Payload) -> list[Resource]:
-        return [("topic", name) for name in unpack(payload, kind).topics]
+        return [("topic", name) for name in asked_once(unpack(payload, kind).topics)]
 
     return find
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ternmq
-from ternmq.core.errors import OverLimit, TernError
+from ternmq.core.errors import BadRequest, OverLimit, TernError
 from ternmq.testing import SimulatedDisk, node
 from ternmq.wire.messages.groups import Start
 from ternmq.wire.messages.pull import Ack, Acked, Done, Renew, Renewed
@@ -135,3 +135,14 @@ async def test_one_letter_that_cannot_be_stored_keeps_no_neighbour() -> None:
 
         assert line.in_flight == 0
         assert line.waiting_retry + line.ready + line.dead == 5
+
+
+async def test_a_request_about_a_frame_full_of_topics_is_refused_with_words(mq: Any) -> None:
+    """Also without security: the same name so often that answering it would stop the loop."""
+    await mq.send("orders", b"x")
+    for names in (["orders"] * 1_001, ["orders"] * 600_000):
+        with pytest.raises(BadRequest, match="at most 1000 topics"):
+            await mq.admin.broker_status(names)
+    [status] = await mq.admin.broker_status(["orders"] * 1_000)
+
+    assert [each.topic for each in status.topics] == ["orders"]

@@ -1,14 +1,17 @@
 """What commands are about: every one has a line, and names are found where they stand."""
 
+from collections.abc import Callable
+
 import pytest
 
-from ternmq.core.errors import ProtocolError
+from ternmq.core.errors import BadRequest, ProtocolError
 from ternmq.wire.messages.delays import DelayChange
 from ternmq.wire.messages.limits import UserSet
 from ternmq.wire.messages.pull import Join
 from ternmq.wire.messages.read import GroupReplay, ReplayOpen
+from ternmq.wire.messages.stats import StatusQuery, TopicFiguresFind
 from ternmq.wire.numbers import Command
-from ternmq.wire.record import pack
+from ternmq.wire.record import Record, pack
 from ternmq.wire.resources import RESOURCES, Finder, Resource, batch_names, without_resources
 
 
@@ -66,3 +69,21 @@ def test_names_that_are_no_text_break_the_rules() -> None:
     batch[208:216] = b"\xff" * 8
     with pytest.raises(ProtocolError, match="UTF-8"):
         batch_names(batch)
+
+
+@pytest.mark.parametrize(
+    ("command", "ask"),
+    [
+        (Command.STATUS, lambda names: StatusQuery(topics=names)),
+        (Command.TOPIC_FIGURES, lambda names: TopicFiguresFind(topics=names)),
+        (Command.JOIN, lambda names: Join(group="g", topics=names)),
+    ],
+)
+def test_a_request_is_about_so_many_topics_each_once(
+    command: Command, ask: Callable[[list[str]], Record]
+) -> None:
+    find = RESOURCES[command]
+    found = find(pack(ask(["a", "b", "a"])))
+    assert [name for kind, name in found if kind == "topic"] == ["a", "b"]
+    with pytest.raises(BadRequest, match="at most 1000 topics, this one names 1001"):
+        find(pack(ask(["a"] * 1_001)))

@@ -40,7 +40,7 @@ from ternmq.wire.messages.hello import Empty, Notice
 from ternmq.wire.messages.limits import ConsumerPause
 from ternmq.wire.messages.read import GroupRetried, GroupRetry
 from ternmq.wire.messages.stats import TopicStatus
-from ternmq.wire.messages.topics import Topic
+from ternmq.wire.messages.topics import Topic, asked_once
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack
 
@@ -249,7 +249,7 @@ class AdminCommands:
 
     def topic_status(self, names: list[str]) -> list[TopicStatus]:
         found: list[TopicStatus] = []
-        for name in names:
+        for name in asked_once(names):
             topic = self._topics.get(name)
             first, end = self._consume.bounds(topic.id)
             groups = sum(1 for _ in self._groups.of_topic(topic.id))

@@ -29,6 +29,7 @@ from ternmq.wire.messages.stats import (
     TopicFigures,
     TopicFiguresFind,
 )
+from ternmq.wire.messages.topics import asked_once
 
 log = get_logger()
 
@@ -62,7 +63,9 @@ class BrokerStats:
         self._slices = Slices()
 
     async def topics(self, request: TopicFiguresFind) -> AllTopicFigures:
-        return AllTopicFigures(topics=await self._slices.make(request.topics, self.topic))
+        return AllTopicFigures(
+            topics=await self._slices.make(asked_once(request.topics), self.topic)
+        )
 
     def topic(self, name: str) -> TopicFigures:
         topic = self._topics.get(name)

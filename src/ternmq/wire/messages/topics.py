@@ -2,8 +2,23 @@
 
 from typing import Literal
 
+from ternmq.core.errors import BadRequest
 from ternmq.wire.messages.order_keys import Placement
 from ternmq.wire.record import Number, Record
+
+ASKED_MAX = 1_000
+"""Topics that one request is about."""
+
+
+def asked_once(names: list[str]) -> list[str]:
+    """Each of them once; raises `BadRequest` for more than one request is answered about: a frame
+    has room for so many that a server would do nothing else for seconds."""
+    if len(names) > ASKED_MAX:
+        raise BadRequest(
+            f"a request is about at most {ASKED_MAX} topics, this one names {len(names)}: ask in "
+            "parts"
+        )
+    return list(dict.fromkeys(names))
 
 
 class TopicSettings(Record, frozen=True):
