@@ -332,7 +332,9 @@ async def test_refusals_and_orders_are_in_the_audit_log(server: GuardedServer) -
         ("login", None, None),
         ("manage", "TOPIC_DELETE", ["topic:t"]),
         ("refused", "GROUP_RESET", None),
+        ("refused", "GROUP_RESET", None),
     ]
+    assert lines[-1]["times"] == 2
 
 
 @pytest.mark.parametrize(
