@@ -102,6 +102,14 @@ class Guard:
         entry = self.book.user(user)
         return entry.verifier if entry is not None and entry.verifier is not None else nobody
 
+    def check_failures(self, host: str, user: str) -> None:
+        """Raises `OverLimit` for who has failed too often, and writes down that it tries on."""
+        try:
+            self.failed_logins.check(host, user)
+        except OverLimit:
+            self.audit.note_summed("login", who="", address=host, result="over_limit", user=user)
+            raise
+
     def admit(self, peer: Peer) -> None:
         """One more connection of its user; raises `OverLimit`."""
         rights = peer.rights

@@ -157,7 +157,7 @@ class GuardedEntrance(Entrance):
             raise ProtocolError(f"a login begins with a user and {scram.NONCE_SIZE} bytes")
         if guard.stale:
             raise Unavailable("for a day nobody could say who may log in; is meta running?")
-        guard.failed_logins.check(source, start.user)
+        guard.check_failures(source, start.user)
         verifier = guard.verifier(start.user)
         salt = ScramSalt(salt=verifier.salt, iterations=verifier.iterations)
         said = Challenge(
@@ -170,6 +170,7 @@ class GuardedEntrance(Entrance):
     def _finish(self, auth: Auth) -> Hello:
         assert self._begun is not None
         guard, peer, (hello, user, talk) = self._guard, self._peer, self._begun
+        guard.check_failures(peer.address[0], user)  # Others may have failed since HELLO.
         verifier, rights = guard.verifier(user), guard.book.rights(user)
         if not scram.proves(verifier, talk, auth.proof) or rights is None:
             guard.failed_logins.note(peer.address[0], user)

@@ -1,12 +1,14 @@
 """Who fails to log in too often waits: so many failures a minute from one address.
 
 Counted by address and, more strictly, by address and user: nobody can lock somebody else out from
-elsewhere, and nobody can try many passwords. Bounded: of addresses beyond `SOURCES_MAX` the oldest
+elsewhere, and nobody can try many passwords. One who has IPv6 has as many addresses as it likes,
+so all of a /64 are one. Bounded: of addresses beyond `SOURCES_MAX` the oldest
 are forgotten. Pure; the clock is handed in.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
+from ipaddress import IPv6Address
 
 from ternmq.core.errors import OverLimit
 
@@ -26,6 +28,7 @@ class FailedLogins:
 
     def check(self, address: str, user: str) -> None:
         """Raises `OverLimit` for who has failed too often."""
+        address = _place(address)
         for key, most in (((address, user), OF_USER_MAX), ((address, ""), OF_ADDRESS_MAX)):
             began, count = self._counts.get(key, (0.0, 0))
             left = began + WINDOW_S - self._now()
@@ -37,6 +40,7 @@ class FailedLogins:
 
     def note(self, address: str, user: str) -> None:
         """One more."""
+        address = _place(address)
         self.total += 1
         now = self._now()
         for key in ((address, user), (address, "")):
@@ -46,3 +50,16 @@ class FailedLogins:
             self._counts[key] = began, count + 1
         while len(self._counts) > SOURCES_MAX:
             self._counts.popitem(last=False)
+
+
+def _place(address: str) -> str:
+    """Who comes from there is one and the same, as far as we can tell."""
+    try:
+        found = IPv6Address(address)
+    except ValueError:
+        return address
+    if found.is_link_local or found.is_loopback:
+        return address
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return f"{IPv6Address(int(found) >> 64 << 64)}/64"

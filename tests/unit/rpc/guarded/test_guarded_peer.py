@@ -311,6 +311,34 @@ async def test_who_fails_too_often_waits_and_others_do_not(server: GuardedServer
     await (await server.connect("billing")).close()
 
 
+async def test_who_says_hello_often_before_it_guesses_has_ten_guesses_as_well(
+    server: GuardedServer,
+) -> None:
+    server.book.put("shop", user())
+    talkers = [await Talker.open(server) for _ in range(OF_USER_MAX + 3)]
+    for talker in talkers:
+        await talker.hello()
+    for talker in talkers[:OF_USER_MAX]:
+        with pytest.raises(Unauthorized):
+            await talker.auth(b"")
+    with pytest.raises(OverLimit):
+        await talkers[-3].auth(b"")
+    with pytest.raises(OverLimit):  # The right one: also that it is right is not told.
+        await talkers[-2].auth(scram.client_proof(KEY, talkers[-2].talk))
+    with pytest.raises(OverLimit):
+        await (await Talker.open(server)).hello()
+    assert not server.sessions
+    await server.guard.audit.close()
+    text = server.audit_file.read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(line["user"], line["result"], line.get("times")) for line in lines] == [
+        ("shop", "unauthorized", None),
+        ("shop", "over_limit", None),
+        ("shop", "unauthorized", OF_USER_MAX - 1),
+        ("shop", "over_limit", 2),
+    ]
+
+
 async def test_a_user_has_as_many_connections_as_its_quota_says(server: GuardedServer) -> None:
     server.book.put("shop", user(connections_max=2))
     first, second = await server.connect("shop"), await server.connect("shop")

@@ -54,3 +54,20 @@ def test_a_crowd_of_addresses_costs_a_bounded_memory() -> None:
 
     assert len(failed._counts) <= SOURCES_MAX
     assert failed.total == SOURCES_MAX + 100
+
+
+def test_all_addresses_of_one_network_of_ipv6_are_one() -> None:
+    failed = FailedLogins(Moment())
+    for number in range(OF_USER_MAX):
+        failed.note(f"2001:db8:0:1:{number:x}::{number:x}", "shop")
+
+    with pytest.raises(OverLimit):
+        failed.check("2001:db8:0:1:ffff::1", "shop")
+    failed.check("2001:db8:0:2::1", "shop")
+    for _ in range(OF_USER_MAX):
+        failed.note("::ffff:10.0.0.1", "shop")
+        failed.note("fe80::1%eth0", "shop")
+    with pytest.raises(OverLimit):
+        failed.check("10.0.0.1", "shop")
+    failed.check("::ffff:10.0.0.2", "shop")
+    failed.check("fe80::2%eth0", "shop")
