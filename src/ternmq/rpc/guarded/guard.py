@@ -45,7 +45,7 @@ _MAKES_TOPICS = frozenset(map(int, (*_BATCHES, Command.JOIN)))
 _WAITED_FOR = (Action.SUBSCRIBE, Action.READ)
 _WRITTEN_DOWN = (Action.OPERATE, Action.MANAGE, Action.CLUSTER, Action.GRANT)
 _TOPIC_SIZE_AT, _APP_SIZE_AT, _BUFFERS_AT = 200, 201, 202
-_ORIGIN_APP = int(Column.ORIGIN_APP)
+_ORIGIN_APP, _ORIGIN_ADDRESS = int(Column.ORIGIN_APP), int(Column.ORIGIN_ADDRESS)
 
 
 class TopicFacts(Protocol):
@@ -193,7 +193,8 @@ class Guard:
         count = batch[_BUFFERS_AT] | batch[_BUFFERS_AT + 1] << 8
         columns_end = columns_at + DIRECTORY_ENTRY_SIZE * count
         # The low byte of every column's number: has it senders of its own?
-        signed = _ORIGIN_APP in batch[columns_at:columns_end:DIRECTORY_ENTRY_SIZE]
+        columns = batch[columns_at:columns_end:DIRECTORY_ENTRY_SIZE]
+        signed = _ORIGIN_APP in columns or _ORIGIN_ADDRESS in columns
         key = (batch[_TOPIC_SIZE_AT], signed, bytes(batch[FIXED_SIZE:end]))
         known = state_of(peer).known
         if key in known:

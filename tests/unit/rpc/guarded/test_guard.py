@@ -12,7 +12,7 @@ import pytest
 from msgspec import inspect
 
 from ternmq.batch.encoder import Origin, Outgoing, RowOrigin, encode_messages
-from ternmq.batch.layout import Encoding
+from ternmq.batch.layout import DIRECTORY_ENTRY_SIZE, FIXED_SIZE, Column, Encoding
 from ternmq.core.errors import BadRequest, Forbidden, ProtocolError, Unauthorized
 from ternmq.core.ids import ProducerId
 from ternmq.security.access.narrowing import NARROWED
@@ -79,8 +79,10 @@ def value(kind: Any, name: str) -> Any:
     raise AssertionError(kind)
 
 
-def batch(topic: str, app: str = "shop", *, origin_app: str = "") -> bytes:
-    origins = [RowOrigin(origin_app, b"")] if origin_app else []
+def batch(
+    topic: str, app: str = "shop", *, origin_app: str = "", origin_address: bytes = b""
+) -> bytes:
+    origins = [RowOrigin(origin_app, origin_address)] if origin_app or origin_address else []
     made = encode_messages(
         [Outgoing(body=b"b", key="k")],
         origin=Origin(topic=topic, app=app, producer=ProducerId(1, 2)),
@@ -210,6 +212,25 @@ async def test_a_batch_that_says_who_else_sent_it_needs_operate(server: GuardedS
         await connection.call(Command.PUBLISH, signed)
     server.book.put("shop", user("allow publish t", "allow operate t"))
     await connection.call(Command.PUBLISH, signed)
+    await connection.close()
+
+
+async def test_a_forged_address_needs_operate_though_no_application_is_forged(
+    server: GuardedServer,
+) -> None:
+    server.book.put("shop", user("allow publish t"))
+    connection = await server.connect("shop")
+    whole = batch("t", origin_app="bank", origin_address=b"a" * 18)
+    at = FIXED_SIZE + len("t") + len("shop")
+    at += -at % 8
+    forged = bytearray(whole)
+    for entry in range(at, at + DIRECTORY_ENTRY_SIZE * whole[202], DIRECTORY_ENTRY_SIZE):
+        if forged[entry] == Column.ORIGIN_APP:
+            forged[entry] = Column.TRACE
+    assert bytes(forged) != whole
+    with pytest.raises(Forbidden, match="operate on topic 't'"):
+        await connection.call(Command.PUBLISH, bytes(forged))
+    assert not server.frames
     await connection.close()
 
 
