@@ -1,7 +1,7 @@
 """Lists as one identity may see them: what it may not describe is left out of an answer; pure.
 
 Answers are made for everybody and narrowed here, by command, on their way out; so no part of a
-server has to know who asks. Who may describe everything gets them untouched.
+server has to know who asks. Who may describe everything gets lists untouched.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Narrow = Callable[[R, Rights], R]
 def narrowed(command: int, payload: bytes, rights: Rights) -> bytes:
     """The answer without what is not for this identity."""
     line = NARROWED.get(command)
-    if line is None or rights.sees_all:
+    if line is None or (command not in NOT_BY_DESCRIBE and rights.sees_all):
         return payload
     kind, narrow = line
     return pack(narrow(unpack(payload, kind), rights))
@@ -34,7 +34,8 @@ def narrowed(command: int, payload: bytes, rights: Rights) -> bytes:
 
 def _routes(routes: Routes, rights: Rights) -> Routes:
     seen = {topic: home for topic, home in routes.homes.items() if rights.sees(topic)}
-    return replace(routes, homes=seen)
+    sizes = {topic: size for topic, size in routes.body_sizes.items() if rights.sees(topic)}
+    return replace(routes, homes=seen, body_sizes=sizes)
 
 
 def _groups(found: Groups, rights: Rights) -> Groups:
@@ -86,3 +87,6 @@ NARROWED: dict[int, tuple[type[Any], Narrow[Any]]] = {
     Command.HALF_LIST: (HalfOpens, _halves),
     Command.STATUS: (Status, _status),
 }
+
+NOT_BY_DESCRIBE = frozenset({int(Command.STATUS)})
+"""Who may describe everything does not see all of it for that."""

@@ -58,8 +58,13 @@ def status() -> Status:
     [
         (
             Command.ROUTES,
-            Routes(version=1, servers=[], homes={"order.a": Home(), "pay": Home()}),
-            Routes(version=1, servers=[], homes={"order.a": Home()}),
+            Routes(
+                version=1,
+                servers=[],
+                homes={"order.a": Home(), "pay": Home()},
+                body_sizes={"order.b": 1, "pay.b": 2},
+            ),
+            Routes(version=1, servers=[], homes={"order.a": Home()}, body_sizes={"order.b": 1}),
         ),
         (
             Command.LEDGER,
@@ -93,9 +98,11 @@ def test_only_what_may_be_seen_is_left(command: Command, answer: Record, left: R
 
 
 def test_where_a_server_has_its_things_is_told_to_who_runs_it() -> None:
-    told = unpack(narrowed(Command.STATUS, pack(status()), NARROW), Status)
-
-    assert (told.data_dir, told.registry, told.pid, told.state) == ("", "", 0, "ok")
+    sees_all = Rights("eve", ["eve"], [Grant(action="describe", resource="*")])
+    assert sees_all.sees_all
+    for rights in (NARROW, sees_all):
+        told = unpack(narrowed(Command.STATUS, pack(status()), rights), Status)
+        assert (told.data_dir, told.registry, told.pid, told.state) == ("", "", 0, "ok")
     assert narrowed(Command.STATUS, pack(status()), WIDE) == pack(status())
 
 
