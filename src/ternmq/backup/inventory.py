@@ -5,9 +5,9 @@ file that is replaced as a whole. A log that is derived from another one, or tha
 it, is measured before that one: so what is copied never names bytes that are not. Everything of a
 server's, derived tables included, so that a restored one starts as quickly as after a crash.
 
-Left out: locks, the node secret (who reads a backup must not be a server), files that are still
-being written, the reserve of a full disk, what was put aside as damaged, and the side files of a
-SQLite registry (it is copied by SQLite itself). Pure.
+Left out: locks, the node secret and the first password (who reads a backup must not be a server or
+an admin), files that are still being written, the reserve of a full disk, what was put aside as
+damaged, and the side files of a SQLite registry (it is copied by SQLite itself). Pure.
 """
 
 from pathlib import PurePosixPath
@@ -19,7 +19,15 @@ LOG_ORDER = ("pull", "dispatch", "schedule", "decisions", "wal", "message")
 REGISTRY = "registry.db"
 STAGING = "backup.tmp"
 _LEFT_OUT = frozenset(
-    {"lock", "node-secret", "reserve", f"{REGISTRY}-wal", f"{REGISTRY}-shm", f"{REGISTRY}-journal"}
+    {
+        "lock",
+        "node-secret",
+        "admin-password",
+        "reserve",
+        f"{REGISTRY}-wal",
+        f"{REGISTRY}-shm",
+        f"{REGISTRY}-journal",
+    }
 )
 _FOLDERS_LEFT_OUT = frozenset({"quarantine", STAGING})
 
