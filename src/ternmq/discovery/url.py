@@ -10,8 +10,9 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
 from ternmq.core.errors import BadConfig, BadRequest
-from ternmq.discovery.url_user import split_user
+from ternmq.discovery.url_user import redacted, split_user
 from ternmq.rpc.address import join_address, split_address
+from ternmq.security.access.secret import HIDDEN
 from ternmq.security.tls.certificate_files import CertificateFiles
 
 SCHEME = "tern://"
@@ -40,8 +41,9 @@ def read_url(url: str) -> ClusterUrl:
     """Everything that the url says; raises `BadRequest` with what to write instead."""
     url = split_user(url)[1]
     if not isinstance(url, str) or not url.startswith((SCHEME, TLS_SCHEME)):
+        said = redacted(url) if isinstance(url, str) else url
         raise BadRequest(
-            f"{url!r} is not a TernMQ URL; write {SCHEME}127.0.0.1:{META_PORT}, or {TLS_SCHEME}… "
+            f"{said!r} is not a TernMQ URL; write {SCHEME}127.0.0.1:{META_PORT}, or {TLS_SCHEME}… "
             "for a server with TLS"
         )
     scheme = TLS_SCHEME if url.startswith(TLS_SCHEME) else SCHEME
@@ -51,16 +53,22 @@ def read_url(url: str) -> ClusterUrl:
         try:
             host, port = split_address(part, default_port=META_PORT)
         except BadRequest as error:
-            raise BadRequest(f"{url!r} is not a TernMQ URL: {error.message}") from error
+            # The part could be half of a password.
+            reason = "write host:port before '?'" if "@" in url else error.message
+            raise BadRequest(f"{redacted(url)!r} is not a TernMQ URL: {reason}") from None
         if port == 0:
-            raise BadRequest(f"{url!r} is not a TernMQ URL: port 0 cannot be connected to")
+            raise BadRequest(
+                f"{redacted(url)!r} is not a TernMQ URL: port 0 cannot be connected to"
+            )
         address = join_address(host, port)
         if address not in addresses:
             addresses.append(address)
     if scheme == TLS_SCHEME:
         return ClusterUrl(addresses, _files(url, query))
     if query:
-        raise BadRequest(f"{url!r} is not a TernMQ URL: only {TLS_SCHEME} has settings behind '?'")
+        raise BadRequest(
+            f"{redacted(url)!r} is not a TernMQ URL: only {TLS_SCHEME} has settings behind '?'"
+        )
     return ClusterUrl(addresses, None)
 
 
@@ -76,7 +84,7 @@ def with_tls_files(url: str, files: Mapping[str, str]) -> str:
         return url
     if not url.startswith(TLS_SCHEME):
         raise BadConfig(
-            f"files for TLS are named, and {url!r} is in the clear: write {TLS_SCHEME}… "
+            f"files for TLS are named, and {redacted(url)!r} is in the clear: write {TLS_SCHEME}… "
         )
     places, _, query = url.partition("?")
     return f"{places}?{urlencode(dict(parse_qsl(query)) | given, safe='/')}"
@@ -87,9 +95,12 @@ def _files(url: str, query: str) -> CertificateFiles:
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in TLS_FILES or not value:
             known = ", ".join(f"{each}=FILE" for each in TLS_FILES)
-            raise BadRequest(f"{url!r}: {name!r} is no setting of a URL; there are {known}")
+            named = name if value or name in TLS_FILES else HIDDEN
+            raise BadRequest(
+                f"{redacted(url)!r}: {named!r} is no setting of a URL; there are {known}"
+            )
         found[TLS_FILES[name]] = Path(value)
     try:
         return CertificateFiles(**found)
     except BadConfig as error:
-        raise BadRequest(f"{url!r}: {error.message} (cert=FILE&key=FILE)") from error
+        raise BadRequest(f"{redacted(url)!r}: {error.message} (cert=FILE&key=FILE)") from error

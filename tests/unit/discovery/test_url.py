@@ -41,7 +41,6 @@ def test_a_url_names_meta_servers_in_order(url: str, addresses: list[str]) -> No
         "tern://::1:7700",
         "tern://a:1?ca=x",
         "terns://",
-        "terns://a:1?password=x",
         "terns://a:1?ca=",
         "terns://a:1?cert=x",
     ],
