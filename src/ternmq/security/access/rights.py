@@ -128,6 +128,8 @@ class Rights:
         )
         if action is Action.DESCRIBE and not allowed and kind in ("topic", "group"):
             return any(self.may(each, kind, name) for each in ABOUT_TOPICS)
+        if kind == "password" and not allowed:
+            return self.may(action, "user", name)
         return allowed
 
     def _is_own(self, right: Right) -> bool:

@@ -163,6 +163,16 @@ def test_what_is_lost_is_found() -> None:
     assert lost(used, rights("allow subscribe a")) == (Action.READ, "topic", "b")
 
 
+def test_a_password_is_changed_by_its_owner_and_by_who_may_grant_on_the_user() -> None:
+    lead = rights("allow grant user:team-*", "deny grant user:team-b", name="lead")
+
+    assert lead.may(Action.GRANT, "password", "lead")
+    assert lead.may(Action.GRANT, "password", "team-a")
+    assert not lead.may(Action.GRANT, "password", "team-b")
+    assert not lead.may(Action.GRANT, "password", "admin")
+    assert not lead.may(Action.GRANT, "user", "lead")
+
+
 def test_what_is_remembered_is_bounded_also_in_size() -> None:
     some = rights("allow read a*")
     for number in range(2 * LISTED_SIZE_MAX // 250):
