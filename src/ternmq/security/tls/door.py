@@ -13,7 +13,7 @@ the loop accepts by itself.
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -32,7 +32,9 @@ log = get_logger()
 
 BACKLOG = 1_024
 FIRST_SIZE = 3
-LOOK_AGAIN_S = 0.02
+LOOK_AGAIN_S, LOOK_AGAIN_MAX_S = 0.02, 0.5
+"""After some of the first bytes: what is there already keeps the socket readable, so one looks at
+times, and more seldom the longer it takes."""
 ACCEPT_AGAIN_S = 1.0
 """After an error of accepting itself: no more files, no memory."""
 DROP_SIZE = 65_536
@@ -196,12 +198,13 @@ class TlsDoor:
 
     async def _first_bytes(self, sock: socket.socket) -> bytes:
         """The first bytes, left where they are; empty: it hung up."""
-        while True:
+        for pause in pauses():
             await self._readable(sock)
             first = sock.recv(FIRST_SIZE, socket.MSG_PEEK)
             if not first or len(first) == FIRST_SIZE:
-                return first
-            await asyncio.sleep(LOOK_AGAIN_S)
+                break
+            await asyncio.sleep(pause)
+        return first
 
     async def _readable(self, sock: socket.socket) -> None:
         waiter = self._loop.create_future()
@@ -238,6 +241,14 @@ class TlsDoor:
             sock.shutdown(socket.SHUT_WR)
         while await self._loop.sock_recv(sock, DROP_SIZE):
             pass
+
+
+def pauses() -> Iterator[float]:
+    """Between looks at the first bytes; without an end."""
+    pause = LOOK_AGAIN_S
+    while True:
+        yield pause
+        pause = min(2 * pause, LOOK_AGAIN_MAX_S)
 
 
 def _listening(family: int, kind: int, protocol: int, address: Any) -> socket.socket:

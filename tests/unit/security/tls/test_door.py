@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ from ternmq.rpc.node_proof import (
 )
 from ternmq.rpc.server import Listener, ServerLimits, listening
 from ternmq.security.tls.client_tls import ClientTls, OutgoingTls
+from ternmq.security.tls.door import LOOK_AGAIN_MAX_S, LOOK_AGAIN_S, pauses
 from ternmq.security.tls.node_name import NodeName
 from ternmq.security.tls.server_tls import ServerTls
 from ternmq.wire.frame import FRAME_SIZE_MAX
@@ -139,6 +141,14 @@ async def test_a_client_that_sends_byte_by_byte_comes_in(files: TlsFiles) -> Non
         writer.close()
 
     assert b"terns://" in said
+
+
+def test_who_keeps_the_door_waiting_for_a_byte_is_looked_at_seldom() -> None:
+    waited = list(islice(pauses(), 40))
+
+    assert waited[0] == LOOK_AGAIN_S
+    assert waited == sorted(waited)
+    assert set(waited[5:]) == {LOOK_AGAIN_MAX_S}
 
 
 async def test_a_stranger_is_not_trusted(files: TlsFiles, tmp_path: Path) -> None:
