@@ -60,8 +60,6 @@ class AccessCommands:
             check_pattern("application", app)
         if not 0 <= (wanted.connections_max or 0) <= CONNECTIONS_MAX:
             raise BadRequest(f"connections are 0 (no limit) to {CONNECTIONS_MAX}")
-        if wanted.create and wanted.verifier is None:
-            raise BadRequest("a new user needs a password")
 
         def change(entry: AccessEntry) -> AccessEntry:
             if wanted.create and entry.user:

@@ -286,11 +286,12 @@ class Admin:
     def add_user(
         self,
         name: str,
-        password: str | Secret,
+        password: str | Secret | None = None,
         apps: list[str] | None = None,
         iterations: int = ITERATIONS,
     ) -> User:
-        """Make a user, who may be these applications (its own name) and has no rights yet."""
+        """Make a user, who may be these applications (its own name) and has no rights yet. Without
+        a password it comes in by a certificate of its name."""
         return run(self._admin.add_user(name, password, apps, iterations))
 
     def set_password(self, name: str, password: str | Secret, iterations: int = ITERATIONS) -> User:

@@ -119,8 +119,6 @@ async def test_a_mistake_changes_nothing(opener: Opener) -> None:
                 await meta.commands.grant(GrantSet(identity=name, grant=ORDERS))
         with pytest.raises(BadName):
             await meta.commands.set_user(UserSet(name="%broker", create=True, verifier=VERIFIER))
-        with pytest.raises(BadRequest, match="needs a password"):
-            await meta.commands.set_user(UserSet(name="new", create=True))
         with pytest.raises(BadRequest, match="no action"):
             await meta.commands.grant(
                 GrantSet(identity="shop", grant=Grant(action="fly", resource="*"))
@@ -172,3 +170,12 @@ async def test_a_lost_admin_is_made_anew_with_all_rights(opener: Opener, tmp_pat
         assert rights.may(Action.GRANT, "user", "")
         assert len(rights.grants) == 2
     assert (tmp_path / "one").read_text() != (tmp_path / "two").read_text()
+
+
+async def test_a_user_without_a_password_is_known_by_other_proofs(opener: Opener) -> None:
+    async with serving_access(opener) as meta:
+        await meta.commands.set_user(UserSet(name="machine", create=True))
+        [shown] = meta.book.users("machine")
+        assert shown.user
+        assert shown.methods == []
+        assert meta.book.rights("machine") is not None

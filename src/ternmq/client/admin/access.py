@@ -29,13 +29,14 @@ class AccessAdmin(AdminCalls):
     async def add_user(
         self,
         name: str,
-        password: str | Secret,
+        password: str | Secret | None = None,
         apps: list[str] | None = None,
         iterations: int = ITERATIONS,
     ) -> User:
-        """Make a user, who may be these applications (its own name) and has no rights yet."""
+        """Make a user, who may be these applications (its own name) and has no rights yet. Without
+        a password it comes in by a certificate of its name."""
         check_name("user", name)
-        verifier = await _verifier(password, iterations)
+        verifier = None if password is None else await _verifier(password, iterations)
         wanted = UserSet(name=name, create=True, verifier=verifier, apps=apps or [])
         return await self._cluster.ask_meta(Command.USER_SET, wanted, User)
 

@@ -36,6 +36,10 @@ BY_CERTIFICATE = "node-cert"
 BY_SCRAM = "scram"
 """The method of people and applications: a password that is never sent."""
 
+BY_USER_CERTIFICATE = "cert"
+"""Over TLS: the certificate names the user. `proof` is the name that the client expects, or empty;
+without any method a certificate that names a user will do as well."""
+
 
 class Failure(Record, frozen=True):
     code: str
