@@ -127,7 +127,7 @@ def bootstrap(
     """
     from ternmq.cli.processes.up import read_config
     from ternmq.core.clock import SystemClock
-    from ternmq.meta.access_commands import ADMIN, ADMIN_FILE, make_admin
+    from ternmq.meta.access.access_commands import ADMIN, ADMIN_FILE, make_admin
     from ternmq.node.meta_role import registry_opener
 
     settings = read_config(config, {"data_dir": data_dir})

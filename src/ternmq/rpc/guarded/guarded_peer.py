@@ -17,7 +17,14 @@ from ternmq.rpc.buffers import Buffer
 from ternmq.rpc.connection_pool import ConnectionPool
 from ternmq.rpc.entrance import Entrance, read_hello
 from ternmq.rpc.guarded.guard import Guard, address_of, not_app
-from ternmq.rpc.guarded.known_by import WHO, by_certificate, check_fresh, methods_of
+from ternmq.rpc.guarded.known_by import (
+    WHO,
+    by_certificate,
+    by_next_token,
+    by_token,
+    check_fresh,
+    methods_of,
+)
 from ternmq.rpc.peer import Handler, Peer
 from ternmq.security.access import scram
 from ternmq.security.access.narrowing import NARROWED, narrowed
@@ -29,6 +36,7 @@ from ternmq.wire.messages.hello import (
     BY_CERTIFICATE,
     BY_NODE_SECRET,
     BY_SCRAM,
+    BY_TOKEN,
     BY_USER_CERTIFICATE,
     Auth,
     Challenge,
@@ -36,6 +44,7 @@ from ternmq.wire.messages.hello import (
     ProvenWelcome,
     ScramSalt,
     ScramStart,
+    TokenRenewed,
     Welcome,
 )
 from ternmq.wire.numbers import Command
@@ -73,7 +82,29 @@ class GuardedPeer(Peer):
     def overdue(self, now: float) -> TernError | None:
         if self.rights is not None and self._guard.stale:
             return Unavailable("for a day nobody could say who may do what; is meta running?")
+        token = None if self.rights is None else self.rights.token
+        if token is not None and token.has_ended(self._guard.now_ms()):
+            return Unauthorized("the token of this connection has ended")
         return super().overdue(now)
+
+    def _take_control(self, frame: Frame) -> None:
+        """Besides: AUTH with the next token of who came by one."""
+        rights = self.rights
+        if frame.command != Command.AUTH or rights is None or rights.token is None or frame.flags:
+            super()._take_control(frame)
+            return
+        try:
+            now = by_next_token(self._guard, self, unpack(frame.payload, Auth).proof)
+        except ProtocolError as error:
+            self.close(error)
+        except TernError as error:
+            self.fail(frame.command, frame.correlation, error)
+        else:
+            assert now.token is not None
+            self.rights = now
+            self.known.clear()
+            left_ms = now.token.left_ms(self._guard.now_ms())
+            self.answer(frame.command, frame.correlation, pack(TokenRenewed(ends_in_ms=left_ms)))
 
 
 class GuardedHandler:
@@ -136,12 +167,18 @@ class GuardedEntrance(Entrance):
         guard, peer = self._guard, self._peer
         if hello.method == BY_USER_CERTIFICATE or (not hello.method and certificate is not None):
             return self._enter(hello, by_certificate(guard, peer, hello))
+        if hello.method == BY_TOKEN:
+            return self._enter(hello, by_token(guard, peer, hello, private=peer.private))
         raise Unauthorized(WHO, methods=methods_of(peer))
 
     def sealed(self, welcome: Welcome) -> bytes:
-        if not self._proof:
+        rights = self._peer.rights
+        token = None if rights is None else rights.token
+        if not self._proof and token is None:
             return super().sealed(welcome)
-        return pack(ProvenWelcome(**msgspec.structs.asdict(welcome), proof=self._proof))
+        left_ms = 0 if token is None else token.left_ms(self._guard.now_ms())
+        said = msgspec.structs.asdict(welcome)
+        return pack(ProvenWelcome(**said, proof=self._proof, ends_in_ms=left_ms))
 
     def _begin(self, hello: Hello, payload: bytes) -> Challenge:
         guard, peer = self._guard, self._peer

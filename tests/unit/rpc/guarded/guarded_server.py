@@ -115,7 +115,14 @@ async def guarded_server(
     clock, book, topics = SystemClock(), AccessBook(), Topics()
     path = folder / "audit.log"
     audit = AuditLog(path, server="broker", now_ms=clock.now_ms)
-    guard = Guard(book, topics, audit=audit, secret=b"alike", monotonic=clock.monotonic)
+    guard = Guard(
+        book,
+        topics,
+        audit=audit,
+        secret=b"alike",
+        monotonic=clock.monotonic,
+        now_ms=clock.now_ms,
+    )
     server = GuardedServer("", book, topics, guard, path)
     gate = NodeGate(SECRET, "broker", "main", now=clock.monotonic)
     async with listening(

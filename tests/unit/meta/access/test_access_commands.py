@@ -15,7 +15,7 @@ import pytest
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import AlreadyExists, BadName, BadRequest, IdentityNotFound
 from ternmq.discovery.access_news import follow_access
-from ternmq.meta.access_commands import ADMIN, AccessCommands, make_admin
+from ternmq.meta.access.access_commands import ADMIN, AccessCommands, make_admin
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.security.access.book import AccessBook
 from ternmq.security.access.scram import client_proof, make_verifier, proves, salted
@@ -43,7 +43,9 @@ async def serving_access(opener: Opener) -> AsyncIterator[AccessMeta]:
     async with serving_directory(opener, clock=SystemClock()) as directory:
         book = AccessBook()
         follow_access(book, directory)
-        yield AccessMeta(directory, book, AccessCommands(directory, book))
+        yield AccessMeta(
+            directory, book, AccessCommands(directory, book, now_ms=SystemClock().now_ms)
+        )
 
 
 def may(book: AccessBook, name: str, action: Action, topic: str) -> bool:
