@@ -31,6 +31,7 @@ NOT_CALLED = {
     "Consumer.failed": "for parts of ours",
     "Consumer.give_back": "for parts of ours",
     "Consumer.unshown": "for parts of ours",
+    "Consumer.watch": "for parts of ours",
     "Consumer.withdraw": "for parts of ours",
     "Detached.send_columns": "takes columns of the Spark sink; see below",
     "Message.held": "for the inbox",

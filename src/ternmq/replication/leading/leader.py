@@ -154,7 +154,7 @@ class Leader:
     def watch(self, moved: Callable[[], None]) -> None:
         self._watchers.append(moved)
 
-    # -- as the feeds' Marks
+    # What replica streams ask (`StreamMarks`).
 
     def written(self, log: int) -> int:
         return self._written[log]

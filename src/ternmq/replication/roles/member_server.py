@@ -56,25 +56,25 @@ class MemberCluster:
 class MemberServer:
     """A running server, as its owner sees it."""
 
-    def __init__(self, site: MemberContext) -> None:
-        self._site = site
-        self.listener = site.listener
-        self.address = site.listener.address
-        self.member = site.me
+    def __init__(self, context: MemberContext) -> None:
+        self._context = context
+        self.listener = context.listener
+        self.address = context.listener.address
+        self.member = context.me
 
     async def figures(self, out: Samples) -> None:
         """Everything that Prometheus is shown of it."""
-        await self._site.scrape(out)
+        await self._context.scrape(out)
 
     def watch(self, say: Callable[[int], None]) -> None:
         """Call this, now and whenever it is another, with the epoch that is led here; 0: none."""
-        self._site.watchers.append(say)
-        say(self._site.epoch)
+        self._context.watchers.append(say)
+        say(self._context.epoch)
 
 
 @asynccontextmanager
 async def serving_member(
-    trade: ServerKind,
+    server_kind: ServerKind,
     config: MemberConfig,
     place: MemberPlace,
     cluster: MemberCluster,
@@ -89,31 +89,35 @@ async def serving_member(
                 cluster.directory,
                 on=config.listener.security,
                 data_dir=place.data_dir,
-                server=trade.role,
+                server=server_kind.role,
                 secret=cluster.access.secret,
                 clock=clock,
             )
         )
-        site = await _join(trade, config, place, cluster, clock=clock, disk=disk, guard=guard)
-        await stack.enter_async_context(started(site.listener, place.host, place.port))
-        roles = asyncio.create_task(run_roles(site, trade), name="roles")
+        context = await _join(
+            server_kind, config, place, cluster, clock=clock, disk=disk, guard=guard
+        )
+        await stack.enter_async_context(started(context.listener, place.host, place.port))
+        roles = asyncio.create_task(run_roles(context, server_kind), name="roles")
         try:
-            await _first_role(site, roles)
-            async with background(roles=partial(_watch, roles), member=partial(_stay_joined, site)):
-                address = join_address(*site.listener.address)
-                event = trade.title + " ready"
-                log.info(event, address=address, epoch=site.epoch)
-                yield MemberServer(site)
+            await _first_role(context, roles)
+            async with background(
+                roles=partial(_watch, roles), member=partial(_stay_joined, context)
+            ):
+                address = join_address(*context.listener.address)
+                event = server_kind.title + " ready"
+                log.info(event, address=address, epoch=context.epoch)
+                yield MemberServer(context)
         finally:
-            site.stop.set()
-            site.changed.set()
+            context.stop.set()
+            context.changed.set()
             await asyncio.wait([roles])
             if not roles.cancelled() and (failed := roles.exception()) is not None:
                 log.error("a role failed", error=repr(failed))
 
 
 async def _join(
-    trade: ServerKind,
+    server_kind: ServerKind,
     config: MemberConfig,
     place: MemberPlace,
     cluster: MemberCluster,
@@ -124,25 +128,27 @@ async def _join(
 ) -> MemberContext:
     loop, directory = asyncio.get_running_loop(), cluster.directory
     disk.mkdir(place.data_dir)
-    member = await loop.run_in_executor(None, MemberFile.open, disk, trade.home)
-    if await loop.run_in_executor(None, finish_aside, disk, trade.home):
+    member = await loop.run_in_executor(None, MemberFile.open, disk, server_kind.home)
+    if await loop.run_in_executor(None, finish_aside, disk, server_kind.home):
         await loop.run_in_executor(None, member.note_damaged, False)
     record = GroupRecord(member)
-    record.check(trade.home, place.broker_group, trade.kind)
-    acks_from_memory = await loop.run_in_executor(None, trade.acks_from_memory)
+    record.check(server_kind.home, place.broker_group, server_kind.kind)
+    acks_from_memory = await loop.run_in_executor(None, server_kind.acks_from_memory)
     me = Member(id=member.id, name=place.address.replace(":", "-"), address=place.address)
-    empty = Standing(broker_group=place.broker_group, kind=trade.kind)
+    empty = Standing(broker_group=place.broker_group, kind=server_kind.kind)
     standing = await _joined(
-        partial(_ask, trade, directory, record, empty, me, lacks=acks_from_memory)
+        partial(_ask, server_kind, directory, record, empty, me, lacks=acks_from_memory)
     )
     if acks_from_memory and not standing.claims:
         standing = await _leave(directory, standing, member.id)
-        await loop.run_in_executor(None, trade.note_acks_from_memory, False)
+        await loop.run_in_executor(None, server_kind.note_acks_from_memory, False)
     await record.note(standing)
     listener = config.listener
-    door = RoleSwitch(place.broker_group, trade.role, heartbeat_ms=listener.heartbeat_ms)
-    site = MemberContext(
-        kind=trade.kind,
+    role_switch = RoleSwitch(
+        place.broker_group, server_kind.role, heartbeat_ms=listener.heartbeat_ms
+    )
+    context = MemberContext(
+        kind=server_kind.kind,
         config=config.replication,
         place=place,
         directory=directory,
@@ -151,34 +157,34 @@ async def _join(
         member=member,
         record=record,
         hello=cluster.access.greeting(cluster.app),
-        role_switch=door,
+        role_switch=role_switch,
         listener=make_listener(
-            door if guard is None else GuardedHandler(door, guard),
+            role_switch if guard is None else GuardedHandler(role_switch, guard),
             limits=listener.limits,
             clock=clock,
             gate=NodeGate(
                 cluster.access.secret,
-                trade.role,
+                server_kind.role,
                 place.broker_group,
                 now=clock.monotonic,
                 cluster=cluster.access.cluster,
             ),
             tls=cluster.access.tls,
         ),
-        join=partial(_ask, trade, directory, record, empty, me),
+        join=partial(_ask, server_kind, directory, record, empty, me),
         standing=standing,
     )
-    directory.on_standing_changed(site.learn)
-    heard = directory.standing(site.group, site.kind)
+    directory.on_standing_changed(context.learn)
+    heard = directory.standing(context.group, context.kind)
     if heard is not None:  # It may have changed while it was written down.
-        site.learn(heard)
-    directory.on_topic_deleted(site.topic_deleted)
-    directory.on_topic_changed(site.topic_changed)
-    return site
+        context.learn(heard)
+    directory.on_topic_deleted(context.topic_deleted)
+    directory.on_topic_changed(context.topic_changed)
+    return context
 
 
 async def _ask(
-    trade: ServerKind,
+    server_kind: ServerKind,
     directory: ClusterDirectory,
     record: GroupRecord,
     group: Standing,
@@ -188,22 +194,24 @@ async def _ask(
 ) -> Standing:
     """Join once, with what this disk says."""
     loop = asyncio.get_running_loop()
-    epoch = await loop.run_in_executor(None, trade.data_epoch)
-    ends = await loop.run_in_executor(None, trade.ends)
+    epoch = await loop.run_in_executor(None, server_kind.data_epoch)
+    ends = await loop.run_in_executor(None, server_kind.ends)
     claim = record.claim(data_epoch=epoch, ends=ends, lacks=lacks)
     return await directory.join_group(
         group.broker_group, group.kind, me, data_epoch=epoch, claim=claim
     )
 
 
-async def _stay_joined(site: MemberContext) -> None:
+async def _stay_joined(context: MemberContext) -> None:
     """A registry may be emptied or replaced by an old copy while its members run: they join it
     again, with what they know."""
     while True:
         await asyncio.sleep(STAY_S)
         try:
-            if site.record.is_unknown_to(await site.directory.read_standing(site.group, site.kind)):
-                site.learn(await site.join())
+            if context.record.is_unknown_to(
+                await context.directory.read_standing(context.group, context.kind)
+            ):
+                context.learn(await context.join())
         except TernError as error:
             log.warning("not known to be a member", reason=error.message)
 
@@ -245,9 +253,9 @@ async def _joined(join: Callable[[], Awaitable[Standing]]) -> Standing:
             await asyncio.sleep(AGAIN_S)
 
 
-async def _first_role(site: MemberContext, roles: "asyncio.Task[None]") -> None:
+async def _first_role(context: MemberContext, roles: "asyncio.Task[None]") -> None:
     """Wait until clients can be served; raises what kept the role from beginning."""
-    ready = asyncio.create_task(site.ready.wait())
+    ready = asyncio.create_task(context.ready.wait())
     try:
         await asyncio.wait({roles, ready}, return_when=asyncio.FIRST_COMPLETED)
         if roles.done():

@@ -21,7 +21,7 @@ async def test_a_one_way_message_is_sent_again_a_few_times_then_the_caller_is_to
         broker.url,
         resend_times=3,
         resend_after=0.2,
-        request_timeout=0.01,
+        request_timeout=2,
         on_error=lambda *args: told.append(args),
     ) as mq:
         mq.send_nowait("log", b"x")

@@ -256,7 +256,7 @@ async def test_tries_of_messages_that_are_waited_for_and_of_one_way_messages_are
         broker.url,
         tries_max=2,
         tries_max_nowait=3,
-        request_timeout=0.02,
+        request_timeout=0.5,
         resend_after=0.02,
         resend_times=1000,
         on_error=lambda topic, error: told.append(error),
@@ -277,7 +277,7 @@ async def test_three_tries_on_three_groups_then_an_error() -> None:
         announce(a, a.address, b.address, c.address)
         for broker in (a, b, c):
             broker.behave(Command.PUBLISH, silent)
-        options = {"tries_max": 3, "allow_duplicates": True, "request_timeout": 0.05}
+        options = {"tries_max": 3, "allow_duplicates": True, "request_timeout": 0.5}
         async with ternmq.connect(a.url, **options) as mq:  # type: ignore[arg-type]
             with pytest.raises(SendUnknown, match="in 3 tries"):
                 await mq.send("orders", b"paid")
