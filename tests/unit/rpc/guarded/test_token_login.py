@@ -12,6 +12,7 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import Forbidden, ProtocolError, Unauthorized, Unavailable
 from ternmq.rpc.connection import Connection
 from ternmq.rpc.guarded.guard import STALE_S
+from ternmq.rpc.guarded.guarded_peer import GuardedPeer
 from ternmq.rpc.guarded.token_login import TokenLogin
 from ternmq.rpc.node_proof import Channel
 from ternmq.security.access.book import TOKEN_KEYS, AccessEntry
@@ -219,6 +220,16 @@ async def test_a_token_is_not_sent_where_others_listen() -> None:
     login = TokenLogin("shop", lambda: Secret("t"), renews=False)
     with pytest.raises(Unauthorized, match="others could listen"):
         await login.greeting(HELLO).greet(call, "10.0.0.1:7700", Channel(private=False))
+
+
+async def test_a_server_takes_no_token_where_others_listen(
+    server: GuardedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the client had come in the clear from another machine."""
+    monkeypatch.setattr(GuardedPeer, "private", False)
+    with pytest.raises(Unauthorized, match=r"over TLS only.*revoke this one"):
+        await connect(server, good())
+    assert not server.sessions
 
 
 async def test_nobody_comes_in_by_what_was_true_yesterday(server: GuardedServer) -> None:
