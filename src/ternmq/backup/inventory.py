@@ -5,9 +5,10 @@ file that is replaced as a whole. A log that is derived from another one, or tha
 it, is measured before that one: so what is copied never names bytes that are not. Everything of a
 server's, derived tables included, so that a restored one starts as quickly as after a crash.
 
-Left out: locks, the node secret and the first password (who reads a backup must not be a server or
-an admin), files that are still being written, the reserve of a full disk, what was put aside as
-damaged, and the side files of a SQLite registry (it is copied by SQLite itself). Pure.
+Left out: locks, the node secret, the first password and the key that signs tokens (who reads a
+backup must be neither a server nor an admin), files that are still being written, the reserve of a
+full disk, what was put aside as damaged, and the side files of a SQLite registry (it is copied by
+SQLite itself). Pure.
 """
 
 from pathlib import PurePosixPath
@@ -23,6 +24,7 @@ _LEFT_OUT = frozenset(
         "lock",
         "node-secret",
         "admin-password",
+        "token-key",
         "reserve",
         f"{REGISTRY}-wal",
         f"{REGISTRY}-shm",

@@ -12,6 +12,7 @@ def test_locks_unfinished_files_and_what_was_put_aside_stay_behind() -> None:
         "group-1-a/node-secret",
         "admin-password",
         "meta/admin-password",
+        "meta/token-key",
         "broker/checkpoint.tmp",
         "broker.aside-20261115-215800/message/00000000000000000000.log",
         "broker/quarantine/00000000000000000000.report",
