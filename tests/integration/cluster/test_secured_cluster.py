@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import ternmq
-from ternmq.core.errors import Forbidden, Unauthorized
+from ternmq.core.errors import Forbidden, SendUnknown, Unauthorized
 from tests.integration.processes import NodeFactory
 from tests.waiting import until
 
@@ -55,6 +55,8 @@ async def test_users_of_a_cluster_are_known_to_every_broker_also_after_a_handove
                         await by_token.send("orders", b"x")
                     except Unauthorized:
                         return True
+                    except SendUnknown:  # It was on its way when the connection ended.
+                        return False
                     return False
 
                 await until(gone, seconds=WITHIN_S)

@@ -144,3 +144,16 @@ async def test_several_files_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
     kept = [tmp_path / f"audit.log.{number}" for number in range(1, FILES_KEPT)]
     assert [lines(each)[0]["who"] for each in kept] == ["9", "8", "7", "6", "5", "4", "3"]
     assert not (tmp_path / f"audit.log.{FILES_KEPT}").exists()
+
+
+async def test_lines_that_wait_are_bounded_in_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_module, "LINES_SIZE_MAX", 5_000)
+    path = tmp_path / "audit.log"
+    audit = AuditLog(path, server="meta", now_ms=Moment())
+    for number in range(1_000):
+        audit.note("login", who=str(number), address="", result="ok")
+    await audit.close()
+
+    assert 4_000 < path.stat().st_size <= 5_100
