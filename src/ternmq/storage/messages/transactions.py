@@ -14,7 +14,7 @@ oldest go first: so long a commit or rollback may be repeated and gets the true 
      8     8  covers       everything of the message log below this offset is in here
     16     4  version      2; 1 has nothing of `CrossSegmentCommits`
     20     4  spare        zero
-    24     .  msgpack of `_State`
+    24     .  msgpack of `_TransactionsState`
 """
 
 import struct
@@ -104,14 +104,14 @@ class TransactionOutcome(msgspec.Struct, array_like=True, frozen=True, kw_only=T
     """Of a detached commit, which has one outcome for all of them: those that count."""
 
 
-class _State(msgspec.Struct, array_like=True, kw_only=True):
+class _TransactionsState(msgspec.Struct, array_like=True, kw_only=True):
     transactions: list[OpenTransaction]
     outcomes: list[tuple[bytes, TransactionOutcome]]
     lent: CrossSegmentState = msgspec.field(default_factory=CrossSegmentState)
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_State)
+_decoder = msgspec.msgpack.Decoder(_TransactionsState)
 
 
 class TransactionTable:
@@ -257,7 +257,7 @@ class TransactionTable:
     def snapshot(self, covers: int) -> bytes:
         """Everything as bytes. What is added meanwhile may be in it or not: `covers` was the safe
         end before, and what comes after it is applied again, which changes nothing."""
-        state = _State(
+        state = _TransactionsState(
             transactions=list(self.open.values()),
             outcomes=list(self.outcomes.items()),
             lent=self.lent.state(),
