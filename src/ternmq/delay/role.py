@@ -177,12 +177,12 @@ class DelayReplicatedStore:
         await context.directory.reserve(used)
         return epoch
 
-    def serving(
+    def leader_service(
         self, context: MemberContext, leader: Leader, commands: MemberCommands
     ) -> "DelayLeader":
         return DelayLeader(context, self._following, leader, commands, self._config, self._access)
 
-    def copying(self, context: MemberContext, progress: FollowProgress) -> DelayFollower:
+    def follower_service(self, context: MemberContext, progress: FollowProgress) -> DelayFollower:
         return DelayFollower(context, self._following, self._config, progress)
 
 

@@ -79,11 +79,11 @@ class ConnectionPool(Generic[G]):
         self.nobody_leaving = asyncio.Event()
         self.held = 0
         """Bytes held for all peers, half-received frames included."""
-        self.crowded: dict[G, None] = {}
+        self.waiting_for_memory: dict[G, None] = {}
         """Peers that wait for `held` to fall, in order."""
         self.unsent: dict[G, int] = {}
         """Bytes of answers that peers who do not read have waiting."""
-        self.turn: G | None = None
+        self.may_finish: G | None = None
         """The one that may go on though there is no room: whole frames make room, halves do not."""
         self.connections_max = limits.connections_max
         self.refused = 0
@@ -127,7 +127,7 @@ class ConnectionPool(Generic[G]):
 
     def drop(self, peer: G) -> None:
         """It is gone, or was never let in."""
-        self.crowded.pop(peer, None)
+        self.waiting_for_memory.pop(peer, None)
         if peer not in self.peers:
             return
         del self.peers[peer]
@@ -157,28 +157,30 @@ class ConnectionPool(Generic[G]):
     def take(self, peer: G, size: int) -> None:
         """Count more bytes; without room for them the peer has to wait."""
         self.held += size
-        if self.held <= self.limits.server_inbound_max or peer is self.turn:
+        if self.held <= self.limits.server_inbound_max or peer is self.may_finish:
             return
-        if self.turn is None and peer.half_received:
-            self.turn = peer
+        if self.may_finish is None and peer.half_received:
+            self.may_finish = peer
             return
-        self.crowded[peer] = None
+        self.waiting_for_memory[peer] = None
         peer.pause(Pause.CROWDED)
 
     def give_back(self, size: int) -> None:
         self.held -= size
         assert self.held >= 0, "more released than held"
-        if self.crowded and self.held <= self.limits.server_inbound_max * 3 // 4:
-            waiting, self.crowded = self.crowded, {}
+        if self.waiting_for_memory and self.held <= self.limits.server_inbound_max * 3 // 4:
+            waiting, self.waiting_for_memory = self.waiting_for_memory, {}
             for peer in waiting:
                 peer.resume(Pause.CROWDED)
 
-    def pass_turn(self) -> None:
-        """The peer with the turn has its frame, or is gone: the next waiting peer gets it."""
-        self.turn = next((peer for peer in self.crowded if peer.half_received), None)
-        if self.turn is not None:
-            del self.crowded[self.turn]
-            self.turn.resume(Pause.CROWDED)
+    def let_next_finish(self) -> None:
+        """The peer that may finish has its frame, or is gone: the next that waits may."""
+        self.may_finish = next(
+            (peer for peer in self.waiting_for_memory if peer.half_received), None
+        )
+        if self.may_finish is not None:
+            del self.waiting_for_memory[self.may_finish]
+            self.may_finish.resume(Pause.CROWDED)
 
     def answered(self, size: int) -> None:
         """A large answer was made. What is made in one turn is bounded, because memory of peers

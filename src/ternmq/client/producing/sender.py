@@ -162,12 +162,12 @@ class Sender:
                     if not error.retryable:  # Else the link spaces the attempts, the sweep ends.
                         self._fail_all(error)
                     self.breaker.failed(self._loop.time())
-                    self._part_with_waiting(error)
+                    self._move_waiting(error)
         finally:
             self._connecting = None
         self._pump()
 
-    def _part_with_waiting(self, error: TernError) -> None:
+    def _move_waiting(self, error: TernError) -> None:
         """The group cannot be reached: give batches that were never sent to other groups."""
         for batch in list(self._waiting):
             batch.tries += 1

@@ -37,7 +37,7 @@ from ternmq.storage.index.index_file import (
     ordered,
     write_index,
 )
-from ternmq.storage.index.rebuild import LogStretch, batches, times_of
+from ternmq.storage.index.rebuild import RebuiltRows, batches, times_of
 from ternmq.storage.index.rows import (
     Hashes,
     IndexColumns,
@@ -268,17 +268,17 @@ class MessageIndex:
             with self._lock:
                 wanted = self._gaps[-1]
                 start, end = max(wanted[0], self._source.start), wanted[1]
-                stretch = LogStretch(self._source)
+                rebuilt = RebuiltRows(self._source)
                 reached = start
                 for offset, batch in batches(self._source, start, end):
-                    stretch.add(offset, batch)
+                    rebuilt.add(offset, batch)
                     reached = offset + len(batch)
-                    if stretch.row_count >= SPILL_ROWS or reached - start >= SPILL_SIZE:
+                    if rebuilt.row_count >= SPILL_ROWS or reached - start >= SPILL_SIZE:
                         break
                 else:
                     reached = end
                 if reached > start:
-                    self._write((start, reached), stretch.times(), stretch.columns())
+                    self._write((start, reached), rebuilt.times(), rebuilt.columns())
                 rest = [(reached, end)] if reached < end else []
                 with self._gap_lock:  # Others may have come meanwhile, and this one may have grown.
                     self._gaps = [gap for gap in self._gaps if gap != wanted] + rest

@@ -125,7 +125,7 @@ class TransactionTable:
     ) -> None:
         """`segment_of` says in which segment of the log an offset is."""
         self._kept_ms = outcomes_kept_ms
-        self.lent = CrossSegmentCommits(segment_of)
+        self.cross_segment = CrossSegmentCommits(segment_of)
         self.open: dict[bytes, OpenTransaction] = {}
         self.outcomes: dict[bytes, TransactionOutcome] = {}
         self.dropped = 0  # Since this start.
@@ -195,7 +195,7 @@ class TransactionTable:
     def decide(self, decision: HalfDecision, at_ms: int, *, offset: int) -> None:
         """The control batch at this offset says so."""
         self.changes += 1
-        self.lent.note(decision.placed, offset, at_ms)
+        self.cross_segment.note(decision.placed, offset, at_ms)
         if decision.kind == "drop":
             for key in decision.transactions:
                 if key in self.open:
@@ -260,7 +260,7 @@ class TransactionTable:
         state = _TransactionsState(
             transactions=list(self.open.values()),
             outcomes=list(self.outcomes.items()),
-            lent=self.lent.state(),
+            lent=self.cross_segment.state(),
         )
         self.changes = 0
         return seal(MAGIC, HEADER.pack(covers, VERSION) + _encoder.encode(state))
@@ -277,7 +277,7 @@ class TransactionTable:
             raise Corrupt(f"the halves file cannot be read: {error}") from error
         self.open = {one.key: one for one in state.transactions}
         self.outcomes = dict(state.outcomes)
-        self.lent.restore(state.lent)
+        self.cross_segment.restore(state.lent)
         for key in [*self.open, *self.outcomes]:
             self._note_name(key)
         return int(covers)
