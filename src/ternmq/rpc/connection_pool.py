@@ -29,7 +29,7 @@ class Pause(enum.IntFlag):
     """Why a peer is not read from."""
 
     INBOUND = 1
-    CROWDED = 2
+    MEMORY = 2
     UNREAD = 4
     BUSY = 8
     COSTLY = 16
@@ -99,12 +99,12 @@ class ConnectionPool(Generic[G]):
         """One more, or why not."""
         host = peer.address[0]
         if len(self.peers) >= self.connections_max:
-            said = (
+            reason = (
                 f"this server has its {self.connections_max} connections; share connections, "
                 "or raise connections_max and the open-file limit"
             )
         elif self._of_address.get(host, 0) >= self.limits.address_connections_max:
-            said = (
+            reason = (
                 f"{host} has its {self.limits.address_connections_max} connections here; share "
                 "connections, or raise connections_per_address_max"
             )
@@ -113,7 +113,7 @@ class ConnectionPool(Generic[G]):
             self._of_address[host] = self._of_address.get(host, 0) + 1
             return None
         self.refused += 1
-        return OverLimit(said)
+        return OverLimit(reason)
 
     def has_room(self, arriving: int, of_address: int) -> bool:
         """For one more behind those who are on the way through TLS; counted where there is none."""
@@ -163,7 +163,7 @@ class ConnectionPool(Generic[G]):
             self.may_finish = peer
             return
         self.waiting_for_memory[peer] = None
-        peer.pause(Pause.CROWDED)
+        peer.pause(Pause.MEMORY)
 
     def give_back(self, size: int) -> None:
         self.held -= size
@@ -171,7 +171,7 @@ class ConnectionPool(Generic[G]):
         if self.waiting_for_memory and self.held <= self.limits.server_inbound_max * 3 // 4:
             waiting, self.waiting_for_memory = self.waiting_for_memory, {}
             for peer in waiting:
-                peer.resume(Pause.CROWDED)
+                peer.resume(Pause.MEMORY)
 
     def let_next_finish(self) -> None:
         """The peer that may finish has its frame, or is gone: the next that waits may."""
@@ -180,7 +180,7 @@ class ConnectionPool(Generic[G]):
         )
         if self.may_finish is not None:
             del self.waiting_for_memory[self.may_finish]
-            self.may_finish.resume(Pause.CROWDED)
+            self.may_finish.resume(Pause.MEMORY)
 
     def answered(self, size: int) -> None:
         """A large answer was made. What is made in one turn is bounded, because memory of peers

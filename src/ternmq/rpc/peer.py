@@ -376,11 +376,11 @@ class Peer(asyncio.BufferedProtocol):
             self.node, self.hello = entrance.node, comes
             welcome = self._handler.welcome(self, comes)
         except TernError as error:
-            told = self.hello is not None or command == _AUTH
+            past_hello = self.hello is not None or command == _AUTH
             self.hello = None
             self.fail(command, frame.correlation, error)
             self._leave()
-            if not told:
+            if not past_hello:
                 self._pool.report(self, error)
             return
         del self._entrance

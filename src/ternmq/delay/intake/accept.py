@@ -78,7 +78,7 @@ class Acceptor:
             AnswerFlags(gate, synced=True, traced=False),
         )
         self._target: MessageTarget[PendingAccept] = MessageTarget(
-            store.wal.messages, attrgetter("append"), self._told, offers_alone=False
+            store.wal.messages, attrgetter("append"), self._round_done, offers_alone=False
         )
         self.rounds = GroupCommit("the delay server", "tern-delay-wal", [self._target], gate)
 
@@ -154,7 +154,7 @@ class Acceptor:
             topic = await self._directory.create_topic(name, TopicSettings())
         return topic
 
-    def _told(self, items: list[PendingAccept], error: TernError | None) -> None:
+    def _round_done(self, items: list[PendingAccept], error: TernError | None) -> None:
         for item in items:
             self._tell(item, error)
         if error is None:

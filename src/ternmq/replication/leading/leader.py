@@ -412,15 +412,15 @@ class Leader:
     def _update(self) -> None:
         """Whoever is required may be others than before."""
         before, was_paused, now = self.refusal, self.paused, self._loop.time()
-        said = self._in_sync.refusal(now)
-        patient = said is not None and now < self._patient_until
+        reason = self._in_sync.refusal(now)
+        patient = reason is not None and now < self._patient_until
         self.paused = patient or self._handing_over
         if self.ended.done():
             self.refusal = NotMaster("this server no longer leads its broker group")
-        elif said is None or patient:
+        elif reason is None or patient:
             self.refusal = None
-        elif before is None or before.message != said:
-            self.refusal = ReadOnly(said)
+        elif before is None or before.message != reason:
+            self.refusal = ReadOnly(reason)
         if before is None and self.refusal is not None and not self.ended.done():
             log.warning("no messages are taken", reason=self.refusal.message)
         elif before is not None and self.refusal is None:

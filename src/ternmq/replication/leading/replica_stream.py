@@ -197,8 +197,10 @@ class ReplicaStream:
             error=repr(error),
             exc_info=None if known else error,
         )
-        told = error if isinstance(error, TernError) else TernError("reading for a replica failed")
-        self.peer.close(told)
+        reason = (
+            error if isinstance(error, TernError) else TernError("reading for a replica failed")
+        )
+        self.peer.close(reason)
 
     def tell_soon(self) -> None:
         """A mark moved; if no bytes carry it soon, it is sent alone."""

@@ -33,8 +33,8 @@ from ternmq.storage.index.index_file import (
     RANGES,
     Guide,
     IndexFile,
-    holding,
     ordered,
+    ranges_with,
     write_index,
 )
 from ternmq.storage.index.rebuild import RebuiltRows, batches, times_of
@@ -326,7 +326,7 @@ class MessageIndex:
         pair = np.array([start], np.uint64), np.array([random], np.uint64)
         producer = int(hash_producers(*pair)[0])
         levels, files = self._levels, self._files
-        found = [holding(level.ranges, producer, number) for level in levels]
+        found = [ranges_with(level.ranges, producer, number) for level in levels]
         for file in files:
             if file.counts[RANGES]:
                 try:
