@@ -69,7 +69,7 @@ class BrokerFollower:
         )
         self.route = FollowerRouter(
             follower_commands(self._read_handler, self._pending_requests, self.status),
-            f"this server is a replica of broker group {context.group!r}: "
+            f"this server is a replica of broker group {context.broker_group!r}: "
             "it answers reads only; ask for routes again",
         ).route
         self._lacked = (-1, 0, 0)

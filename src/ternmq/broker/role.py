@@ -126,7 +126,7 @@ class BrokerReplicatedStore:
         known = await asyncio.get_running_loop().run_in_executor(None, self._store.known)
         self._unnamed = await context.directory.reserve(
             InUse(
-                broker_group=context.group,
+                broker_group=context.broker_group,
                 topic_ids=known.topic_ids,
                 group_id=known.group_id,
                 epoch=known.epoch,

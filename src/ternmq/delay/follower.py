@@ -62,7 +62,8 @@ class DelayFollower:
         self._status = DelayReplicaStatus(context, following.store)
         self.route = FollowerRouter(
             follower_commands(self.status),
-            f"this server is a replica of delay server {context.group!r}; ask for routes again",
+            f"this server is a replica of delay server {context.broker_group!r}; "
+            "ask for routes again",
         ).route
 
     def lost(self, peer: Peer) -> None:

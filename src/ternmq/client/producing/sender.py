@@ -58,7 +58,7 @@ OF_ITS_REPLICAS = (NotMaster, ReadOnly)
 log = get_logger()
 
 
-class OtherGroups(Protocol):
+class OtherBrokerGroups(Protocol):
     """Where a batch may go that this group does not take."""
 
     def elsewhere(self, batch: ProducerBatch, *, stored: bool) -> bool:
@@ -75,7 +75,7 @@ class Sender:
         self,
         broker_group: str,
         link: Link,
-        others: OtherGroups,
+        others: OtherBrokerGroups,
         background: Background,
         *,
         allow_duplicates: bool,

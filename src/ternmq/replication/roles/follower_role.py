@@ -211,7 +211,7 @@ class FollowerRole:
     def _ask(self, epoch: int) -> Follow:
         tables = self._store.tables()
         return Follow(
-            broker_group=self._context.group,
+            broker_group=self._context.broker_group,
             member=self._context.me,
             epoch=epoch,
             logs=[

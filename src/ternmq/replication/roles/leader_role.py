@@ -183,7 +183,7 @@ def _leader(context: MemberContext, store: ReplicatedStore, standing: Standing) 
     async def change(wanted: Proposal) -> Standing:
         try:
             changed = await context.directory.change_in_sync(
-                context.group,
+                context.broker_group,
                 kind=context.kind,
                 epoch=standing.epoch,
                 in_sync=sorted(wanted.in_sync),
@@ -204,7 +204,7 @@ def _leader(context: MemberContext, store: ReplicatedStore, standing: Standing) 
         logs=store.logs,
         history=PastEpochs(store),
         change=change,
-        look=lambda: context.directory.read_standing(context.group, context.kind),
+        look=lambda: context.directory.read_standing(context.broker_group, context.kind),
         rules=Rules(
             lost=context.config.replica_lost,
             timeout=context.config.replica_timeout_ms / 1000,
@@ -246,7 +246,7 @@ async def _serve(
         role.serve(serving)
         async with background(**serving.loops()):
             event = server_kind.title + " leads"
-            log.info(event, group=context.group, epoch=leader.epoch)
+            log.info(event, group=context.broker_group, epoch=leader.epoch)
             context.begun(serving.scrape, epoch=leader.epoch)
             await first_of(context.stop.wait(), leader.over())
             if not leader.ended.done():
