@@ -22,6 +22,7 @@ from ternmq.replication.leading.in_sync_set import Proposal, Rules
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
 from ternmq.replication.member.member_events import MemberEvents
+from ternmq.replication.member.role_switch import Route
 from ternmq.replication.member.server_kind import (
     LeaderService,
     MemberCommands,
@@ -43,7 +44,6 @@ log = get_logger()
 HAND_OVER_S = 5.0
 SUCCESSOR_S = 2.0
 AGAIN_S = 0.02
-_REPLICATED, _FOLLOW = int(Command.REPLICATED), int(Command.FOLLOW)
 
 
 class PastEpochs:
@@ -74,6 +74,10 @@ class LeaderRole(MemberEvents):
         self.commands = MemberCommands(
             follow=self._follow, replicated=leader.replicated, hand_over=self._hand_over
         )
+        self._of_replicas: dict[int, Route] = {
+            Command.FOLLOW: self._follow,
+            Command.REPLICATED: leader.replicated,
+        }
 
     def begin(self, serving: LeaderService) -> None:
         """The parts of a master are made; they need not answer yet."""
@@ -90,12 +94,10 @@ class LeaderRole(MemberEvents):
 
     def route(self, peer: Peer, frame: Frame) -> None:
         """While the parts of a master are made: replicas only."""
-        if frame.command == _REPLICATED:
-            self._leader.replicated(peer, frame)
-        elif frame.command == _FOLLOW:
-            self._follow(peer, frame)
-        else:
+        handle = self._of_replicas.get(frame.command)
+        if handle is None:
             raise Unavailable("this server is about to lead its broker group; try again")
+        handle(peer, frame)
 
     def _follow(self, peer: Peer, frame: Frame) -> None:
         request = unpack(frame.payload, Follow)
