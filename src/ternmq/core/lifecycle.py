@@ -68,7 +68,7 @@ class Background:
         self._failed = failed
 
     def callback(self, function: Callable[P, None]) -> Callable[P, None]:
-        """The same function, for a timer, a future or the loop: what it raises is told."""
+        """A function wrapped for a timer, a future or the loop: what it raises is told."""
 
         def called(*args: P.args, **kwargs: P.kwargs) -> None:
             try:

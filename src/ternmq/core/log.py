@@ -47,7 +47,7 @@ class LogThrottle:
         return True
 
     def over(self) -> None:
-        """It is well again: the same trouble is news next time."""
+        """The trouble is over: the same trouble is news next time."""
         self._last.clear()
 
 

@@ -126,7 +126,7 @@ class ConnectionPool(Generic[G]):
         return False
 
     def drop(self, peer: G) -> None:
-        """It is gone, or was never let in."""
+        """A peer is gone, or was never let in."""
         self.waiting_for_memory.pop(peer, None)
         if peer not in self.peers:
             return

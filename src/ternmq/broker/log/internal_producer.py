@@ -78,7 +78,7 @@ class InternalProducer:
         await self.store_batches(topic, batches)
 
     async def store_rows(self, topic: Topic, messages: Sequence[Outgoing]) -> None:
-        """The same for many rows that may share batches."""
+        """Store many rows, which may share batches."""
         batches: list[bytearray] = []
         for first, end in split(messages):
             part = messages[first:end]
@@ -137,7 +137,7 @@ class InternalProducer:
 
 
 def copy_of(view: BatchView, row: int, properties: dict[str, PropertyValue]) -> Outgoing:
-    """The same message, by its id, with some more said about it. It does not expire again. What
+    """A copy of a message under its id, with more properties. It does not expire again. What
     nobody can read of it is left out and named in `%damaged`: it must not come back for ever."""
     damage: list[str] = []
 

@@ -234,7 +234,7 @@ class Leader:
         )
 
     def give_up_on(self, member: str) -> None:
-        """It led before: take it out of the set at once, unless it follows."""
+        """A member led before: take it out of the set at once, unless it follows."""
         self._in_sync.give_up_on(member)
         self._look_again.set()
 
@@ -289,7 +289,7 @@ class Leader:
         return sum(end - copy.ends.get(number, 0) for number, end in self._written.items())
 
     def expect(self, member: str, starts: dict[int, int]) -> None:
-        """It is about to follow, from there on."""
+        """A member is about to follow, from there on."""
         self._needs[member] = starts
 
     def needed(self, keep: int) -> dict[int, int]:

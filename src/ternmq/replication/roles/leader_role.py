@@ -84,12 +84,12 @@ class LeaderRole(MemberEvents):
         self._of_topics = serving
 
     def serve(self, serving: LeaderService) -> None:
-        """They answer clients from here on."""
+        """The parts of a master answer clients from here on."""
         self._serving = serving
         self._context.role_switch.serve(serving.router.route)
 
     def end(self) -> None:
-        """They are about to be closed."""
+        """The parts of a master are about to be closed."""
         self._of_topics = None
 
     def route(self, peer: Peer, frame: Frame) -> None:
