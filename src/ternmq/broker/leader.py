@@ -55,8 +55,7 @@ from ternmq.core.errors import TopicNotFound
 from ternmq.core.log import get_logger
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import Directory
-from ternmq.intake.answer_flags import AnswerFlags
-from ternmq.intake.pending_batches import PendingBatches
+from ternmq.intake.pending_batches import AnswerFlags, PendingBatches
 from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.member.member_place import MemberPlace
 from ternmq.replication.member.server_kind import MemberCommands

@@ -10,24 +10,58 @@ Never decides whether a batch may come in: that is its server's.
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from ternmq.batch.check import Incoming
 from ternmq.batch.layout import Stamp
 from ternmq.core.errors import SequenceTooOld, TernError
-from ternmq.intake.answer_flags import AnswerFlags
 from ternmq.rpc.address import Endpoints
 from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.peer import Peer
 from ternmq.storage.log.append import Append
 from ternmq.storage.messages.producers import ProducerTable, StoredBatch
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
+from ternmq.wire.messages.publish import (
+    PUBLISHED,
+    PUBLISHED_DUPLICATE,
+    PUBLISHED_REPLICATED,
+    PUBLISHED_SYNCED,
+    PUBLISHED_TRACED,
+    PUBLISHED_WRITTEN,
+)
 from ternmq.wire.numbers import Command
 
 _PUBLISH = int(Command.PUBLISH)
 BatchKey = tuple[tuple[int, int], int]
 """Which producer, and its number of the first row."""
+
+
+class Copies(Protocol):
+    """Who has to have a batch before it counts; `replication.commit_gate.CommitGate`."""
+
+    @property
+    def copied(self) -> bool:
+        """What counts is with others too."""
+
+
+class AnswerFlags:
+    """The flags of PUBLISHED on one server: how safe a batch is, and whether it is traced.
+
+    Asked when a batch counts, so what it says of replicas is true of that batch: whoever is
+    required then has it. One number per batch, nothing per message."""
+
+    def __init__(self, gate: Copies, *, synced: bool, traced: bool) -> None:
+        """`synced`: what counts is on this server's disk; else its operating system has it.
+        `traced`: delivery records of it are kept."""
+        self._gate = gate
+        trace = PUBLISHED_TRACED if traced else 0
+        self._alone = trace | (PUBLISHED_SYNCED if synced else PUBLISHED_WRITTEN)
+        self._copied = trace | PUBLISHED_REPLICATED
+
+    @property
+    def now(self) -> int:
+        """Of what counts from this moment on."""
+        return self._copied if self._gate.copied else self._alone
 
 
 class PendingBatch:

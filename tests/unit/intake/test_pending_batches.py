@@ -7,8 +7,8 @@ import pytest
 from ternmq.batch.check import Incoming, check_incoming
 from ternmq.batch.encoder import Outgoing
 from ternmq.core.errors import SequenceTooOld, TernError, Unavailable
-from ternmq.intake.answer_flags import AnswerFlags
 from ternmq.intake.pending_batches import (
+    AnswerFlags,
     PendingBatch,
     PendingBatches,
     answer_repeat,
@@ -17,7 +17,14 @@ from ternmq.intake.pending_batches import (
 from ternmq.rpc.address import Endpoints
 from ternmq.storage.messages.producers import ProducerTable, StoredBatch
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.publish import PUBLISHED
+from ternmq.wire.messages.publish import (
+    PUBLISHED,
+    PUBLISHED_REPLICATED,
+    PUBLISHED_SAFETY,
+    PUBLISHED_SYNCED,
+    PUBLISHED_TRACED,
+    PUBLISHED_WRITTEN,
+)
 from ternmq.wire.numbers import Command
 from tests.lone_gate import LoneGate
 from tests.unit.batch.builders import a_batch
@@ -147,3 +154,27 @@ def test_a_batch_carries_where_it_came_from_and_what_its_rows_have() -> None:
 
     assert (append.client_ip, append.client_port) == (b"c" * 16, 5)
     assert (append.priority, append.searchable, append.received_at_ms) == (4, True, 5)
+
+
+@pytest.mark.parametrize(
+    ("synced", "alone"), [(True, PUBLISHED_SYNCED), (False, PUBLISHED_WRITTEN)]
+)
+def test_what_replicas_have_is_called_so_only_while_they_are_waited_for(
+    synced: bool, alone: int
+) -> None:
+    gate = LoneGate()
+    flags = AnswerFlags(gate, synced=synced, traced=False)
+    assert flags.now == alone
+
+    gate.copied = True
+    assert flags.now == PUBLISHED_REPLICATED
+
+    gate.copied = False  # The last replica left the set.
+    assert flags.now == alone
+
+
+def test_the_trace_is_said_apart_from_the_safety() -> None:
+    flags = AnswerFlags(LoneGate(), synced=True, traced=True)
+
+    assert flags.now & PUBLISHED_TRACED
+    assert flags.now & PUBLISHED_SAFETY == PUBLISHED_SYNCED

@@ -30,8 +30,8 @@ from ternmq.core.errors import (
     TopicNotFound,
 )
 from ternmq.discovery.hidden_topics import refused_topic
-from ternmq.intake.answer_flags import AnswerFlags
 from ternmq.intake.pending_batches import (
+    AnswerFlags,
     PendingBatch,
     PendingBatches,
     answer_repeat,

@@ -18,8 +18,8 @@ from ternmq.core.errors import BadRequest, TernError, TooLarge
 from ternmq.core.units import DAY_MS, KIB
 from ternmq.delay.store.store import DelayStore
 from ternmq.discovery.directory import TopicDirectory
-from ternmq.intake.answer_flags import AnswerFlags
 from ternmq.intake.pending_batches import (
+    AnswerFlags,
     PendingBatch,
     PendingBatches,
     answer_repeat,
