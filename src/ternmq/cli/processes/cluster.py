@@ -166,7 +166,7 @@ async def _in_step(plan: "ClusterPlan", folder: Path) -> None:
 
 def _admin_url(plan: "ClusterPlan", folder: Path) -> tuple[str, Path | None]:
     """Of a cluster with security on: with the admin that it made, and the file of its password."""
-    from ternmq.meta.access_commands import ADMIN, ADMIN_FILE
+    from ternmq.meta.access.access_commands import ADMIN, ADMIN_FILE
 
     filed = next(folder.glob(f"*/{ADMIN_FILE}"), None)
     return (plan.url if filed is None else plan.url.replace("://", f"://{ADMIN}@", 1)), filed
