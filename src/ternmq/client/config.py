@@ -155,6 +155,8 @@ class ClientConfig:
         check_name("application", self.app)
         if isinstance(self.password, str):
             object.__setattr__(self, "password", Secret(self.password))
+        elif not (self.password is None or isinstance(self.password, Secret)):
+            raise BadConfig("password is a text")  # Never shown, whatever it is.
         if isinstance(self.token, str):
             object.__setattr__(self, "token", Secret(self.token))
         elif not (self.token is None or isinstance(self.token, Secret) or callable(self.token)):
@@ -191,7 +193,10 @@ class ClientConfig:
                 raise BadConfig("unsent= does not go with spool=: a spool keeps what is not stored")
         if self.spool is not None and not (isinstance(self.spool, str | Path) and str(self.spool)):
             raise BadConfig(f"spool is {self.spool!r}; it is the path of a directory")
-        for name in ("tls_ca", "tls_certificate", "tls_key"):
+        files = [
+            name for name in ("password_file", "token_file") if getattr(self, name) is not None
+        ]
+        for name in (*files, "tls_ca", "tls_certificate", "tls_key"):
             if not isinstance(getattr(self, name), str | Path):
                 raise BadConfig(f"{name} is {shown(getattr(self, name))}; it is the path of a file")
 

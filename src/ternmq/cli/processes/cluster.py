@@ -195,5 +195,5 @@ def _check_port(planned: "Planned") -> None:
         try:
             probe.bind(("127.0.0.1", planned.port))
         except OSError as error:
-            said = cannot_listen("127.0.0.1", planned.port, error)
-            raise BadConfig(f"{planned.name}: {said}") from error
+            reason = cannot_listen("127.0.0.1", planned.port, error)
+            raise BadConfig(f"{planned.name}: {reason}") from error

@@ -166,7 +166,7 @@ def failure(error: TernError) -> bytes:
 
 def read_failure(payload: bytes | bytearray | memoryview) -> TernError:
     """The error a peer answered with, ready to be raised."""
-    said = unpack(payload, Failure)
-    error = from_code(said.code, said.message)
-    error.details = said.details  # Not as keywords: a peer's names may be our parameters' names.
+    failure = unpack(payload, Failure)
+    error = from_code(failure.code, failure.message)
+    error.details = failure.details  # Not as keywords: a peer's names may be our parameters' names.
     return error
