@@ -41,9 +41,9 @@ def read_url(url: str) -> ClusterUrl:
     """Everything that the url says; raises `BadRequest` with what to write instead."""
     url = split_user(url)[1]
     if not isinstance(url, str) or not url.startswith((SCHEME, TLS_SCHEME)):
-        said = redacted(url) if isinstance(url, str) else url
+        shown = redacted(url) if isinstance(url, str) else url
         raise BadRequest(
-            f"{said!r} is not a TernMQ URL; write {SCHEME}127.0.0.1:{META_PORT}, or {TLS_SCHEME}… "
+            f"{shown!r} is not a TernMQ URL; write {SCHEME}127.0.0.1:{META_PORT}, or {TLS_SCHEME}… "
             "for a server with TLS"
         )
     scheme = TLS_SCHEME if url.startswith(TLS_SCHEME) else SCHEME
