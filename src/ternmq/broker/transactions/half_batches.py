@@ -32,6 +32,7 @@ from ternmq.core.errors import (
 )
 from ternmq.core.log import get_logger
 from ternmq.core.units import DAY_MS
+from ternmq.intake.pending_batches import used_elsewhere
 from ternmq.rpc.peer import Peer
 from ternmq.security.access.rights import Rights
 from ternmq.storage.log.append import Append, Ending, HalfMark
@@ -119,7 +120,9 @@ class HalfBatches:
         if self._published(info):
             return HalfStored(stored_at_ms=self._now_ms(), committed=True)
         one = self._writable(info, incoming.app)
-        if one is not None and one.has(*own):
+        if one is not None and (known := one.find(*own)) is not None:
+            if (known.topic_id, known.count) != (place.id, incoming.row_count):
+                raise used_elsewhere(incoming)
             return HalfStored(stored_at_ms=one.last_at_ms, duplicate=True)
         self._check_owner(info, one, incoming.producer)
         over = self._publisher.turn_away(peer, batch, incoming, topic)
