@@ -336,4 +336,4 @@ def test_golden_half_and_control_batches_are_read_back() -> None:
         assert table.open[HALF_INFO.key].info.fenced
         assert list(table.attempts("job")) == [2]
     assert table.open[UNFENCED.key].info == UNFENCED
-    assert table.lent.firsts(8192) == {PLACED.topic_id: PLACED.sequence + PLACED.count}
+    assert table.cross_segment.firsts(8192) == {PLACED.topic_id: PLACED.sequence + PLACED.count}

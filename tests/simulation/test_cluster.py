@@ -49,18 +49,27 @@ def replayed(seed: int, *, hash_seed: str) -> str:
     return outcome
 
 
-@pytest.mark.parametrize("seed", [0, 35, 51, 61, 66])
+@pytest.mark.parametrize("first", [25, 35, 50])
 def test_a_bit_that_turns_over_on_one_of_three_members_costs_no_message(
-    monkeypatch: pytest.MonkeyPatch, seed: int
+    monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
-    """In segments that no start reads: these seeds lose messages if who reads them passes over
-    what is damaged."""
+    """In segments that no start reads. About one seed in twelve finds a master that stays where it
+    is when a reader meets the damage."""
     monkeypatch.setattr(cluster, "BATCH_ROWS", 0)
-    only = ("flip", "flip", "kill server")
-    outcome = simulate(
-        seed, members=(3,), only=only, faults=4, delays=0, segment_batches=5, hurry=2
-    )
-    assert any("a bit flips" in fault for fault in outcome.faults)
+
+    def flips(seed: int) -> int:
+        outcome = simulate(
+            seed,
+            members=(3,),
+            only=("flip", "flip", "kill server"),
+            faults=4,
+            delays=0,
+            segment_batches=5,
+            hurry=2,
+        )
+        return sum("a bit flips" in fault for fault in outcome.faults)
+
+    assert sum(map(flips, range(first, first + 5))) > 1
 
 
 def test_another_seed_gives_other_events() -> None:

@@ -55,7 +55,7 @@ def lets_anybody_lead(patch: Patch) -> None:
     async def ask(replica: FollowerRole) -> Standing | None:
         site = replica._context
         try:
-            return await site.directory.lead(site.group, site.me)
+            return await site.directory.lead(site.broker_group, site.me)
         except TernError:
             return None
 

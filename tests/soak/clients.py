@@ -147,7 +147,7 @@ async def consume(mq: ternmq.Client, diary: Diary, *, ordered: bool) -> None:
 
 
 async def _reject(message: ternmq.Message, diary: Diary) -> None:
-    with contextlib.suppress(ternmq.LeaseLost, ternmq.Unavailable):
+    with contextlib.suppress(ternmq.LeaseLost, *UNCERTAIN):
         await message.reject("one in a hundred")
         diary.note("rejected", message.topic, message.body)
 

@@ -9,7 +9,11 @@ UNIT = ROOT / "tests" / "unit"
 INTEGRATION = ROOT / "tests" / "integration"
 FOLDER_FILES_MAX = 20
 
-BOOTS_A_NODE = re.compile(r"^from ternmq\.testing(\.node)? import (.*\b)?node\b", re.MULTILINE)
+BOOTS_A_NODE = re.compile(
+    r"^from ternmq\.testing(\.node)? import (.*\b)?node\b"
+    r"|ternmq\.testing\.pytest_plugin|\bserving_(node|broker_alone|delay_alone|meta_alone)\b",
+    re.MULTILINE,
+)
 
 BEHAVIOURS = {
     "broker/groups/test_lane_reset.py",

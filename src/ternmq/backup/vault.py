@@ -103,17 +103,17 @@ class ArrowVault:
             ) from error
 
     def put(self, name: str, content: bytes) -> None:
-        with _told(name), self._files.open_output_stream(self._path(name)) as out:
+        with _vault_errors(name), self._files.open_output_stream(self._path(name)) as out:
             out.write(content)
 
     def get(self, name: str) -> bytes:
         if not self.has(name):
             raise Corrupt(f"{name} is not in {self._root}")
-        with _told(name), self._files.open_input_stream(self._path(name)) as source:
+        with _vault_errors(name), self._files.open_input_stream(self._path(name)) as source:
             return bytes(source.read())
 
     def has(self, name: str) -> bool:
-        with _told(name):
+        with _vault_errors(name):
             [found] = self._files.get_file_info([self._path(name)])
         return bool(found.type == self._fs.FileType.File)
 
@@ -121,13 +121,13 @@ class ArrowVault:
         wanted = self._fs.FileSelector(
             self._path(prefix).rstrip("/"), recursive=True, allow_not_found=True
         )
-        with _told(prefix):
+        with _vault_errors(prefix):
             found = self._files.get_file_info(wanted)
         files = (each.path for each in found if each.type == self._fs.FileType.File)
         return sorted(path.removeprefix(self._root).lstrip("/") for path in files)
 
     def remove(self, name: str) -> None:
-        with _told(name):
+        with _vault_errors(name):
             self._files.delete_file(self._path(name))
 
     def _path(self, name: str) -> str:
@@ -135,7 +135,7 @@ class ArrowVault:
 
 
 @contextlib.contextmanager
-def _told(name: str) -> Iterator[None]:
+def _vault_errors(name: str) -> Iterator[None]:
     try:
         yield
     except TernError:

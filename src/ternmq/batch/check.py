@@ -135,7 +135,7 @@ def _refuse_bomb(body_size: int, size: int) -> None:
 
 
 def describe_stored(batch: bytearray | memoryview, *, half: bool = False) -> Incoming:
-    """The same facts of a batch that is stored already: by us, or by the master of a replica.
+    """The facts of a batch that is stored already: by us, or by the master of a replica.
 
     Its columns are not judged again. Releases before 0.2 stored what `check_incoming` refuses now,
     and a start or a replica that refused it would never end; each reader copes with it.

@@ -89,15 +89,15 @@ def pack_envelope(
     `flags`: WHOLE, ALONE, PICKED.
     """
     padding = _PADDING[-2 * len(attempts) & 7]
-    said = pack_errors(errors) if errors else b""
+    packed_errors = pack_errors(errors) if errors else b""
     size = ENVELOPE.size + RANGE.size * len(selection) + 2 * len(attempts) + len(padding)
-    size += len(said)
-    flags |= ERRORS if said else 0
+    size += len(packed_errors)
+    flags |= ERRORS if packed_errors else 0
     head = ENVELOPE.pack(size + batch_size, flags, lease, lane, len(selection), len(attempts))
     ranges = b"".join([RANGE.pack(first, end) for first, end in selection])
     if not attempts:
-        return head + ranges + said
-    return head + ranges + struct.pack(f"<{len(attempts)}H", *attempts) + padding + said
+        return head + ranges + packed_errors
+    return head + ranges + struct.pack(f"<{len(attempts)}H", *attempts) + padding + packed_errors
 
 
 def pack_errors(errors: Sequence[ErrorRow]) -> bytes:

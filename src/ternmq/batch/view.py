@@ -229,7 +229,7 @@ class BatchView:
         return id_to_text(self._producer.message_id(self._header.first_sequence + row))
 
     def id_bytes(self, row: int) -> bytes:
-        """The same id as bytes: what a copy of the row carries as its explicit id."""
+        """A row's id as bytes: what a copy of the row carries as its explicit id."""
         explicit = self._binary(Column.EXPLICIT_ID)[row]
         if explicit is not None:
             return bytes(explicit)

@@ -69,7 +69,7 @@ class BrokerFollower:
         )
         self.route = FollowerRouter(
             follower_commands(self._read_handler, self._pending_requests, self.status),
-            f"this server is a replica of broker group {context.group!r}: "
+            f"this server is a replica of broker group {context.broker_group!r}: "
             "it answers reads only; ask for routes again",
         ).route
         self._lacked = (-1, 0, 0)
@@ -135,17 +135,17 @@ class BrokerFollower:
     def failed(self) -> TernError | None:
         return None  # Its logs are all that it has; `ReplicaWriter` says what is wrong with them.
 
-    def loops(self, intake: ReplicaWriter) -> Loops:
-        return {"checkpoints": partial(self._run_checkpoints, intake), "index": self._run_index}
+    def loops(self, writer: ReplicaWriter) -> Loops:
+        return {"checkpoints": partial(self._run_checkpoints, writer), "index": self._run_index}
 
-    async def _run_checkpoints(self, intake: ReplicaWriter) -> None:
+    async def _run_checkpoints(self, writer: ReplicaWriter) -> None:
         while True:
             await asyncio.sleep(self._checkpoint_interval_s)
             try:
-                await intake.alone(self._store.checkpoint)
-                start = intake.starts[MESSAGES]
+                await writer.alone(self._store.checkpoint)
+                start = writer.starts[MESSAGES]
                 if start > self._store.messages.start_offset:
-                    await intake.alone(partial(self._store.drop_before, start))
+                    await writer.alone(partial(self._store.drop_before, start))
             except TernError as error:
                 log.warning("checkpoint not written", reason=error.message)
 

@@ -126,7 +126,7 @@ class BrokerReplicatedStore:
         known = await asyncio.get_running_loop().run_in_executor(None, self._store.known)
         self._unnamed = await context.directory.reserve(
             InUse(
-                broker_group=context.group,
+                broker_group=context.broker_group,
                 topic_ids=known.topic_ids,
                 group_id=known.group_id,
                 epoch=known.epoch,
@@ -134,7 +134,7 @@ class BrokerReplicatedStore:
         )
         return known.epoch
 
-    def serving(
+    def leader_service(
         self, context: MemberContext, leader: Leader, commands: MemberCommands
     ) -> "BrokerLeader":
         member = BrokerMember(
@@ -152,7 +152,7 @@ class BrokerReplicatedStore:
         )
         return BrokerLeader(parts, self._unnamed, promoted=context.promoted)
 
-    def copying(self, context: MemberContext, progress: FollowProgress) -> BrokerFollower:
+    def follower_service(self, context: MemberContext, progress: FollowProgress) -> BrokerFollower:
         self._follower = BrokerFollower(context, self._store, self._config, progress)
         return self._follower
 

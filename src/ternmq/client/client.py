@@ -434,7 +434,7 @@ class Client:
         return self.cluster.masters()
 
     def taking_groups(self) -> list[str]:
-        """Those that new messages go to: without those that are being drained."""
+        """The broker groups that new messages go to: without those that are being drained."""
         return self.cluster.writable_groups()
 
     def slot_owner(self, topic: str, order_key: str) -> str | None:

@@ -73,6 +73,8 @@ class ConnectOptions(TypedDict, total=False):
     lazy: bool
     password: str | Secret | None
     password_file: str | Path | None
+    token: str | Secret | Callable[[], str] | None
+    token_file: str | Path | None
     tls_ca: str | Path
     tls_certificate: str | Path
     tls_key: str | Path
@@ -137,6 +139,10 @@ class ClientConfig:
     """Of the user in the url (`tern://alice@host`), whose name `app` is then by default."""
     password_file: str | Path | None = None
     """A file that nobody else may read, whose first line is the password."""
+    token: str | Secret | Callable[[], str] | None = field(default=None, repr=False)
+    """In place of a password; a function is asked for the next one before a token ends."""
+    token_file: str | Path | None = None
+    """A file as `password_file`, read again for every connection and before a token ends."""
     tls_ca: str | Path = ""
     """Of a `terns://` url: the file with the authorities (PEM) that servers are checked by; empty:
     those of the system."""
@@ -149,6 +155,10 @@ class ClientConfig:
         check_name("application", self.app)
         if isinstance(self.password, str):
             object.__setattr__(self, "password", Secret(self.password))
+        if isinstance(self.token, str):
+            object.__setattr__(self, "token", Secret(self.token))
+        elif not (self.token is None or isinstance(self.token, Secret) or callable(self.token)):
+            raise BadConfig("token is a text, or a function that returns one")
         find_codec(self.codec)
         _one_of("on_full", self.on_full, ("wait", "raise"))
         _one_of("compression", self.compression, tuple(_ENCODINGS))

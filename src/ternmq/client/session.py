@@ -23,7 +23,7 @@ from ternmq.client.transport.fork import life
 from ternmq.core.clock import Clock
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
-from ternmq.rpc.guarded.user_login import UserLogin
+from ternmq.rpc.guarded.user_login import Login
 
 if TYPE_CHECKING:
     from ternmq.client.spool.spooling_producer import SpoolingProducer
@@ -35,7 +35,7 @@ class ClientSession:
     """The parts of one client."""
 
     def __init__(
-        self, url: str, config: ClientConfig, clock: Clock, login: UserLogin | None = None
+        self, url: str, config: ClientConfig, clock: Clock, login: Login | None = None
     ) -> None:
         self.life = life.number
         self.cluster = Cluster(

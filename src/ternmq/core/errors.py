@@ -21,7 +21,7 @@ class TernError(Exception):
         self.details: dict[str, Any] = details
 
     def copy(self) -> Self:
-        """The same error once more, for another waiter: raising writes a traceback into it."""
+        """This error once more, for another waiter: raising writes a traceback into it."""
         copied = type(self)(self.message)
         copied.details = dict(self.details)
         return copied
@@ -91,7 +91,7 @@ class Unauthorized(TernError):
 
 
 class Forbidden(Unauthorized):
-    """It is known who asks, and the right to do this is missing; the text says how to grant it."""
+    """The asker is known and has no right to do this; the text says how to grant it."""
 
     code = "forbidden"
 
@@ -231,7 +231,7 @@ class SendUnknown(TernError):
         return list(self.details.get("ids", ()))
 
     def about(self, ids: list[str]) -> Self:
-        """The same about these messages only."""
+        """This error about these messages only."""
         copied = self.copy()
         copied.details["ids"] = ids
         return copied

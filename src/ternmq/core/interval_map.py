@@ -23,7 +23,7 @@ BLOCK_MAX = 1024
 BEYOND = 1 << 63  # Larger than every number.
 
 
-class _Block(Generic[V]):
+class _IntervalBlock(Generic[V]):
     """Neighbouring pieces, as columns; never empty while it is in a map."""
 
     __slots__ = ("ends", "firsts", "values")
@@ -41,9 +41,9 @@ class _Block(Generic[V]):
     def drop(self, at: int) -> None:
         del self.firsts[at], self.ends[at], self.values[at]
 
-    def split(self, at: int) -> "_Block[V]":
+    def split(self, at: int) -> "_IntervalBlock[V]":
         """Keep the pieces before `at`; a new block has the others."""
-        rest = _Block(self.firsts[at:], self.ends[at:], self.values[at:])
+        rest = _IntervalBlock(self.firsts[at:], self.ends[at:], self.values[at:])
         del self.firsts[at:], self.ends[at:], self.values[at:]
         return rest
 
@@ -54,7 +54,7 @@ class IntervalMap(Generic[V]):
     __slots__ = ("_blocks", "_heads", "count")
 
     def __init__(self, pieces: Iterable[tuple[int, int, V]] = ()) -> None:
-        self._blocks: list[_Block[V]] = []
+        self._blocks: list[_IntervalBlock[V]] = []
         self._heads: list[int] = []  # The first number of each block.
         self.count = 0
         for first, end, value in pieces:
@@ -118,7 +118,7 @@ class IntervalMap(Generic[V]):
             return
         heads = self._heads
         if not heads:
-            self._blocks.append(_Block(array("q", (first,)), array("q", (end,)), [value]))
+            self._blocks.append(_IntervalBlock(array("q", (first,)), array("q", (end,)), [value]))
             heads.append(first)
             self.count += end - first
             return
@@ -188,7 +188,9 @@ class IntervalMap(Generic[V]):
             self._divide(index)
         return taken
 
-    def _cut_one(self, block: _Block[V], at: int, first: int, end: int) -> tuple[int, int, V]:
+    def _cut_one(
+        self, block: _IntervalBlock[V], at: int, first: int, end: int
+    ) -> tuple[int, int, V]:
         """Where only one piece is touched, which is mostly so."""
         low, high, value = block.firsts[at], block.ends[at], block.values[at]
         if low >= first and high <= end:
@@ -204,7 +206,7 @@ class IntervalMap(Generic[V]):
         return low, end, value
 
     def _cut_many(
-        self, block: _Block[V], low: int, high: int, first: int, end: int
+        self, block: _IntervalBlock[V], low: int, high: int, first: int, end: int
     ) -> list[tuple[int, int, V]]:
         firsts, ends, values = block.firsts, block.ends, block.values
         left, right = firsts[low], ends[high - 1]

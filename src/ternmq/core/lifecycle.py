@@ -46,10 +46,15 @@ def report_bugs() -> None:
     asyncio.get_running_loop().set_exception_handler(_report)
 
 
-def _report(_loop: asyncio.AbstractEventLoop, said: dict[str, Any]) -> None:
-    bug = said.get("exception")
-    where = said.get("handle") or said.get("future") or said.get("task") or said.get("transport")
-    log.error("failed by a bug", what=said.get("message", ""), where=repr(where), exc_info=bug)
+def _report(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    bug = context.get("exception")
+    where = (
+        context.get("handle")
+        or context.get("future")
+        or context.get("task")
+        or context.get("transport")
+    )
+    log.error("failed by a bug", what=context.get("message", ""), where=repr(where), exc_info=bug)
 
 
 class Background:
@@ -63,7 +68,7 @@ class Background:
         self._failed = failed
 
     def callback(self, function: Callable[P, None]) -> Callable[P, None]:
-        """The same function, for a timer, a future or the loop: what it raises is told."""
+        """A function wrapped for a timer, a future or the loop: what it raises is told."""
 
         def called(*args: P.args, **kwargs: P.kwargs) -> None:
             try:

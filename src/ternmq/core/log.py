@@ -33,22 +33,22 @@ class LogThrottle:
     """What was said last, of each event. The same is said again after a minute; anything else at
     once."""
 
-    __slots__ = ("_said",)
+    __slots__ = ("_last",)
 
     def __init__(self) -> None:
-        self._said: dict[str, tuple[str, float]] = {}
+        self._last: dict[str, tuple[str, float]] = {}
 
     def due(self, event: str, reason: str, now: float) -> bool:
         """Is it to be said now? If so it counts as said."""
-        said, at = self._said.get(event, (None, 0.0))
-        if reason == said and now - at < SAME_TEXT_S:
+        last, at = self._last.get(event, (None, 0.0))
+        if reason == last and now - at < SAME_TEXT_S:
             return False
-        self._said[event] = (reason, now)
+        self._last[event] = (reason, now)
         return True
 
     def over(self) -> None:
-        """It is well again: the same trouble is news next time."""
-        self._said.clear()
+        """The trouble is over: the same trouble is news next time."""
+        self._last.clear()
 
 
 class LogBudget:

@@ -62,7 +62,8 @@ class DelayFollower:
         self._status = DelayReplicaStatus(context, following.store)
         self.route = FollowerRouter(
             follower_commands(self.status),
-            f"this server is a replica of delay server {context.group!r}; ask for routes again",
+            f"this server is a replica of delay server {context.broker_group!r}; "
+            "ask for routes again",
         ).route
 
     def lost(self, peer: Peer) -> None:
@@ -75,14 +76,14 @@ class DelayFollower:
     def failed(self) -> TernError | None:
         return self._store.failed
 
-    def loops(self, intake: ReplicaWriter) -> Loops:
-        return {"standby": self._standby.run, "health": partial(self._run_health, intake)}
+    def loops(self, writer: ReplicaWriter) -> Loops:
+        return {"standby": self._standby.run, "health": partial(self._run_health, writer)}
 
-    async def _run_health(self, intake: ReplicaWriter) -> None:
+    async def _run_health(self, writer: ReplicaWriter) -> None:
         """A replica that cannot derive its files any more must not be thought able to lead."""
         while True:
             if self._store.failed is not None:
-                intake.give_up(self._store.failed)
+                writer.give_up(self._store.failed)
             await asyncio.sleep(HEALTH_S)
 
     def status(self) -> Status:

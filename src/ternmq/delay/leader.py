@@ -81,7 +81,7 @@ class DelayParts:
             gate=leader,
         )
         self._taker = CommittedTaker(
-            context.group,
+            context.broker_group,
             cluster=Cluster.of_server(access, app=DISPATCHER, timeout=TAKE_TIMEOUT_S),
             directory=context.directory,
             acceptor=self._acceptor,
@@ -101,7 +101,7 @@ class DelayParts:
         )
         self._finder = DelayFinder(self._engine, self._scheduler)
         self.lender = BootstrapLender(
-            context.group, leader.epoch, self._scheduler.bootstrap, self._expect
+            context.broker_group, leader.epoch, self._scheduler.bootstrap, self._expect
         )
         self.status = DelayLeaderStatus(
             context,

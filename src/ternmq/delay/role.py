@@ -105,7 +105,9 @@ class DelayKind:
         master = standing.member(standing.master)
         if master is None:
             return
-        wanted = BaseOpen(broker_group=context.group, member=context.me, epoch=standing.epoch)
+        wanted = BaseOpen(
+            broker_group=context.broker_group, member=context.me, epoch=standing.epoch
+        )
         fetching = asyncio.ensure_future(
             fetch(
                 master.address,
@@ -167,7 +169,7 @@ class DelayReplicatedStore:
         names = {id: name for id, name in self._store.names.items() if name}
         numbers = names.keys() | self._store.wal.counts.ends.keys()
         used = InUse(
-            broker_group=context.group,
+            broker_group=context.broker_group,
             topic_ids=frozenset(numbers),
             group_id=0,
             epoch=epoch,
@@ -177,12 +179,12 @@ class DelayReplicatedStore:
         await context.directory.reserve(used)
         return epoch
 
-    def serving(
+    def leader_service(
         self, context: MemberContext, leader: Leader, commands: MemberCommands
     ) -> "DelayLeader":
         return DelayLeader(context, self._following, leader, commands, self._config, self._access)
 
-    def copying(self, context: MemberContext, progress: FollowProgress) -> DelayFollower:
+    def follower_service(self, context: MemberContext, progress: FollowProgress) -> DelayFollower:
         return DelayFollower(context, self._following, self._config, progress)
 
 

@@ -39,6 +39,7 @@ async def guarding(
         audit=audit,
         secret=secrets.token_bytes(32) if secret is None else secret.derived(ALIKE),
         monotonic=clock.monotonic,
+        now_ms=clock.now_ms,
     )
     follow_access(book, directory)
     directory.on_topic_deleted(lambda topic: guard.topic_gone())

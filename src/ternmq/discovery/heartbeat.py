@@ -25,7 +25,7 @@ class Saying(Protocol):
     """What a server has to say."""
 
     @property
-    def said(self) -> Register: ...
+    def register(self) -> Register: ...
 
     def hangs(self) -> bool:
         """The server does nothing at present, so it must not look alive."""
@@ -55,7 +55,7 @@ class Heartbeat:
                 continue
             self._woken.clear()
             try:
-                answer = await self._ask(Command.REGISTER, self._saying.said, Registered)
+                answer = await self._ask(Command.REGISTER, self._saying.register, Registered)
                 self.trouble = None
                 self._saying.first()
                 await self._rest(answer.heartbeat_ms / 1000)
@@ -73,10 +73,10 @@ class Heartbeat:
         self._woken.set()
 
     async def leave(self) -> None:
-        said = self._saying.said
+        register = self._saying.register
         try:
             if self._connection is not None and not self._connection.closed:
-                wanted = Withdraw(route=said.route, member=said.member)
+                wanted = Withdraw(route=register.route, member=register.member)
                 await self._ask(Command.WITHDRAW, wanted, Record)
         except TernError as error:
             log.info("not withdrawn", meta=self._address, reason=error.message)

@@ -24,28 +24,28 @@ class KnownCluster:
         self.id = ""
         """Empty: none was met yet, or only meta servers of a release that does not say it."""
 
-    def is_foreign(self, said: str) -> bool:
-        return bool(said and self.id) and said != self.id
+    def is_foreign(self, id_heard: str) -> bool:
+        return bool(id_heard and self.id) and id_heard != self.id
 
-    def take(self, said: str) -> None:
+    def take(self, id_heard: str) -> None:
         """This is the one."""
-        if self.is_foreign(said):
+        if self.is_foreign(id_heard):
             log.error(
                 "every meta server has another registry than before: going on with that one",
                 before=self.id,
-                now=said,
+                now=id_heard,
             )
-        self.id = said or self.id
+        self.id = id_heard or self.id
 
-    def refusal(self, address: str, said: str) -> Unavailable:
+    def refusal(self, address: str, id_heard: str) -> Unavailable:
         return Unavailable(
             f"the meta server {address} is not asked: it has a registry of its own (cluster "
-            f"{said}), this is cluster {self.id}. Meta servers of one url share one registry: "
+            f"{id_heard}), this is cluster {self.id}. Meta servers of one url share one registry: "
             "`registry = ...` is the same for all of them (docs/cluster.md), or take it out of the "
             "url"
         )
 
 
-def all_have(said: str, others: Sequence[str | None]) -> bool:
+def all_have(id_heard: str, others: Sequence[str | None]) -> bool:
     """Every other meta server answered (None: it did not), with the same registry."""
-    return all(other == said for other in others)
+    return all(other == id_heard for other in others)

@@ -46,7 +46,7 @@ class Registration:
         self._register = msgspec.structs.replace(self._register, epoch=epoch)
 
     @property
-    def said(self) -> Register:
+    def register(self) -> Register:
         return self._register
 
     def hangs(self) -> bool:

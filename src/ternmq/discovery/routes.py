@@ -157,23 +157,23 @@ class RouteCache:
                 self._addresses.append(self._addresses.pop(0))
         if len(failures) == 1:
             raise failures[0]
-        said = "; ".join(error.message for error in itertools.islice(failures, 5))
-        raise Unavailable(f"no meta server answers: {said}")
+        reasons = "; ".join(error.message for error in itertools.islice(failures, 5))
+        raise Unavailable(f"no meta server answers: {reasons}")
 
     async def _open(self, address: str) -> Connection:
         return await Connection.open(address, self._greeting, timeout=self._timeout)
 
     async def _check_cluster(self, connection: Connection) -> None:
         """Hangs up and raises `Unavailable` where the registry is another cluster's."""
-        said, address = connection.welcome.cluster, connection.address
-        if self.cluster.is_foreign(said) and not await self.is_only(said, besides=address):
+        id_heard, address = connection.welcome.cluster, connection.address
+        if self.cluster.is_foreign(id_heard) and not await self.is_only(id_heard, besides=address):
             connection.abort()
-            refusal = self.cluster.refusal(address, said)
+            refusal = self.cluster.refusal(address, id_heard)
             if address not in self._refused:
                 log.error("a meta server of another cluster", reason=refusal.message)
                 self._refused.add(address)
             raise refusal
-        self.cluster.take(said)
+        self.cluster.take(id_heard)
 
     async def is_only(self, cluster: str, *, besides: str = "") -> bool:
         """All meta servers of the url answer, and each of them has this registry."""

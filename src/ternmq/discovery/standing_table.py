@@ -48,9 +48,9 @@ class StandingTable(ABC):
     def on_standing_changed(self, callback: Callable[[Standing], None]) -> None:
         self._standing_callbacks.append(callback)
 
-    def learn_standings(self, told: Iterable[Standing], *, another: bool = False) -> None:
+    def learn_standings(self, standings: Iterable[Standing], *, another: bool = False) -> None:
         """`another`: of another registry, or an older copy, so that lower versions count too."""
-        for standing in told:
+        for standing in standings:
             key = (standing.kind, standing.broker_group)
             held = self._standings.get(key)
             if held is None or held.version < standing.version or (another and held != standing):

@@ -219,7 +219,7 @@ async def _run(peer: Peer, frame: Frame, work: Coroutine[None, None, None]) -> N
         peer.fail(_PUBLISH, frame.correlation, error)
     except Exception as bug:
         BUGS.report(bug, command=_PUBLISH)
-        told = TernError("the server failed to handle this request; its log says why")
-        peer.fail(_PUBLISH, frame.correlation, told)
+        failure = TernError("the server failed to handle this request; its log says why")
+        peer.fail(_PUBLISH, frame.correlation, failure)
     finally:
         peer.release(size)

@@ -1,4 +1,4 @@
-"""What a topic takes, from whom, and which names a producer may bring to life.
+"""Rules of a topic: which messages it takes, from which applications, and who may create it.
 
 Brokers and delay servers refuse the same things with the same words, so that a message that is
 accepted for later is not refused when it is due. Pure; what is refused costs nothing but a look.

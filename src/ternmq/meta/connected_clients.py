@@ -46,10 +46,10 @@ class ConnectedClients:
         self._there.pop(connection, None)
 
     def next_shown(self) -> dict[str, bytes]:
-        """Those that are shown next: who left is gone, and some of the others come."""
+        """The clients that are shown next: who left is gone, and some of the others come."""
         there = dict(islice(self._there.values(), CLIENTS_MAX))
-        shown = {name: said for name, said in there.items() if name in self._shown}
-        new = ((name, said) for name, said in there.items() if name not in shown)
+        shown = {name: fields for name, fields in there.items() if name in self._shown}
+        new = ((name, fields) for name, fields in there.items() if name not in shown)
         return shown | dict(islice(new, NEW_MAX))
 
     async def run(self) -> None:

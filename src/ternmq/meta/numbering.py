@@ -1,4 +1,4 @@
-"""Where the numbers of topics and groups go on; pure. Two registries never give out the same one.
+"""Gives topics and groups their numbers; pure. Two registries never give out the same one.
 
 A registry counts. Before a meta server gives out a number for the first time since it opened one,
 it leaps ahead by chance, in the upper bits. So a registry that was put back from an old copy, one

@@ -22,7 +22,8 @@ from ternmq.core.ids import check_name
 from ternmq.core.units import KIB
 from ternmq.discovery.access_news import follow_access
 from ternmq.discovery.hidden_topics import PLACEMENT
-from ternmq.meta.access_commands import AccessCommands
+from ternmq.meta.access.access_commands import AccessCommands
+from ternmq.meta.access.token_commands import TokenCommands
 from ternmq.meta.config import HEARTBEAT_MS
 from ternmq.meta.connected_clients import ConnectedClients
 from ternmq.meta.directory import MetaDirectory
@@ -57,6 +58,9 @@ from ternmq.wire.messages.limits import (
     AppLimits,
     GrantSet,
     LimitSet,
+    TokenCreate,
+    TokenFind,
+    TokenRevoke,
     TopicSet,
     UserFind,
     UserNamed,
@@ -144,7 +148,13 @@ class MetaRouter:
         )
         book = AccessBook()
         follow_access(book, directory)
-        self._access = AccessCommands(directory, book)
+        self._access = AccessCommands(directory, book, now_ms=clock.now_ms)
+        self._tokens = TokenCommands(
+            self._access,
+            cluster=directory.cluster,
+            data_dir=identity.data_dir,
+            now_ms=clock.now_ms,
+        )
         self._table: dict[int, Handle] = self._commands(
             ServerCommands(directory), StandingCommands(directory, self.registrar)
         )
@@ -192,6 +202,9 @@ class MetaRouter:
             Command.USER_LIST: granted(UserFind, self._access.find),
             Command.USER_REMOVE: granted(UserNamed, self._access.remove),
             Command.GRANT_SET: granted(GrantSet, self._access.grant),
+            Command.TOKEN_CREATE: granted(TokenCreate, self._tokens.create),
+            Command.TOKEN_LIST: granted(TokenFind, self._tokens.find),
+            Command.TOKEN_REVOKE: granted(TokenRevoke, self._tokens.revoke),
             # Operators.
             Command.STANDINGS: later(StandingFind, standings.find),
             Command.MEMBER_LEAD: self._lead(standings),

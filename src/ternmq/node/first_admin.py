@@ -12,7 +12,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.log import get_logger
 from ternmq.discovery.access_news import entry_of
 from ternmq.discovery.hidden_topics import access_identity
-from ternmq.meta.access_commands import ADMIN, ADMIN_FILE, make_admin
+from ternmq.meta.access.access_commands import ADMIN, ADMIN_FILE, make_admin
 from ternmq.meta.registries.registry import Registry
 from ternmq.node.config import NodeConfig
 from ternmq.security.access.book import AccessBook

@@ -404,7 +404,7 @@ class Outbox:
             raise Unavailable(f"outbox rows were still being sent after {timeout:g} s")
 
     async def aflush(self, timeout: Duration = 10.0) -> None:
-        """The same in a coroutine."""
+        """Flush in a coroutine."""
         await asyncio.to_thread(self.flush, timeout)
 
     def _refuse_on_loop(self, instead: str) -> None:

@@ -103,7 +103,7 @@ class ClusterView:
         return loop_thread().run(self._client.cluster.some_writable_groups("delay"))
 
     def taking_groups(self) -> list[str]:
-        """Those that new rows go to: without those that are being drained."""
+        """The broker groups that new rows go to: without those that are being drained."""
         return loop_thread().run(self._client.cluster.some_writable_groups())
 
     def recent_bounds(self, place: TopicPlace) -> Bounds | None:

@@ -1,4 +1,4 @@
-"""A message log as a target of group commit, whoever's batches they are.
+"""Writes batches to a message log by group commit, for brokers and delay servers alike.
 
 A round of messages waits until the one before counts, so that sequences have no gaps, and becomes
 visible (`MessageLog.commit`) when it counts. Who is answered, and how, is up to the server: an item

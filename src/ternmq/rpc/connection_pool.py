@@ -29,7 +29,7 @@ class Pause(enum.IntFlag):
     """Why a peer is not read from."""
 
     INBOUND = 1
-    CROWDED = 2
+    MEMORY = 2
     UNREAD = 4
     BUSY = 8
     COSTLY = 16
@@ -79,11 +79,11 @@ class ConnectionPool(Generic[G]):
         self.nobody_leaving = asyncio.Event()
         self.held = 0
         """Bytes held for all peers, half-received frames included."""
-        self.crowded: dict[G, None] = {}
+        self.waiting_for_memory: dict[G, None] = {}
         """Peers that wait for `held` to fall, in order."""
         self.unsent: dict[G, int] = {}
         """Bytes of answers that peers who do not read have waiting."""
-        self.turn: G | None = None
+        self.may_finish: G | None = None
         """The one that may go on though there is no room: whole frames make room, halves do not."""
         self.connections_max = limits.connections_max
         self.refused = 0
@@ -99,12 +99,12 @@ class ConnectionPool(Generic[G]):
         """One more, or why not."""
         host = peer.address[0]
         if len(self.peers) >= self.connections_max:
-            said = (
+            reason = (
                 f"this server has its {self.connections_max} connections; share connections, "
                 "or raise connections_max and the open-file limit"
             )
         elif self._of_address.get(host, 0) >= self.limits.address_connections_max:
-            said = (
+            reason = (
                 f"{host} has its {self.limits.address_connections_max} connections here; share "
                 "connections, or raise connections_per_address_max"
             )
@@ -113,7 +113,7 @@ class ConnectionPool(Generic[G]):
             self._of_address[host] = self._of_address.get(host, 0) + 1
             return None
         self.refused += 1
-        return OverLimit(said)
+        return OverLimit(reason)
 
     def has_room(self, arriving: int, of_address: int) -> bool:
         """For one more behind those who are on the way through TLS; counted where there is none."""
@@ -126,8 +126,8 @@ class ConnectionPool(Generic[G]):
         return False
 
     def drop(self, peer: G) -> None:
-        """It is gone, or was never let in."""
-        self.crowded.pop(peer, None)
+        """A peer is gone, or was never let in."""
+        self.waiting_for_memory.pop(peer, None)
         if peer not in self.peers:
             return
         del self.peers[peer]
@@ -157,28 +157,30 @@ class ConnectionPool(Generic[G]):
     def take(self, peer: G, size: int) -> None:
         """Count more bytes; without room for them the peer has to wait."""
         self.held += size
-        if self.held <= self.limits.server_inbound_max or peer is self.turn:
+        if self.held <= self.limits.server_inbound_max or peer is self.may_finish:
             return
-        if self.turn is None and peer.half_received:
-            self.turn = peer
+        if self.may_finish is None and peer.half_received:
+            self.may_finish = peer
             return
-        self.crowded[peer] = None
-        peer.pause(Pause.CROWDED)
+        self.waiting_for_memory[peer] = None
+        peer.pause(Pause.MEMORY)
 
     def give_back(self, size: int) -> None:
         self.held -= size
         assert self.held >= 0, "more released than held"
-        if self.crowded and self.held <= self.limits.server_inbound_max * 3 // 4:
-            waiting, self.crowded = self.crowded, {}
+        if self.waiting_for_memory and self.held <= self.limits.server_inbound_max * 3 // 4:
+            waiting, self.waiting_for_memory = self.waiting_for_memory, {}
             for peer in waiting:
-                peer.resume(Pause.CROWDED)
+                peer.resume(Pause.MEMORY)
 
-    def pass_turn(self) -> None:
-        """The peer with the turn has its frame, or is gone: the next waiting peer gets it."""
-        self.turn = next((peer for peer in self.crowded if peer.half_received), None)
-        if self.turn is not None:
-            del self.crowded[self.turn]
-            self.turn.resume(Pause.CROWDED)
+    def let_next_finish(self) -> None:
+        """The peer that may finish has its frame, or is gone: the next that waits may."""
+        self.may_finish = next(
+            (peer for peer in self.waiting_for_memory if peer.half_received), None
+        )
+        if self.may_finish is not None:
+            del self.waiting_for_memory[self.may_finish]
+            self.may_finish.resume(Pause.MEMORY)
 
     def answered(self, size: int) -> None:
         """A large answer was made. What is made in one turn is bounded, because memory of peers

@@ -74,9 +74,9 @@ class NodeSecret:
         """Another secret that all servers of the cluster come to."""
         return hmac.digest(self._key, label.encode(), "sha256")
 
-    def proof(self, label: str, hello: bytes, said: Challenge) -> bytes:
+    def proof(self, label: str, hello: bytes, challenge: Challenge) -> bytes:
         """That the secret is known to whoever says this, in this conversation."""
-        parts = (label, hello, said.nonce, said.role, said.broker_group)
+        parts = (label, hello, challenge.nonce, challenge.role, challenge.broker_group)
         return hmac.digest(self._key, msgspec.msgpack.encode(parts), "sha256")
 
 
@@ -189,20 +189,20 @@ class NodeOpening:
     def answer(self, payload: bytes | bytearray, address: str) -> tuple[Auth, TernError | None]:
         """What to answer to a Challenge, and what is wrong with it."""
         try:
-            said = unpack(payload, Challenge)
+            challenge = unpack(payload, Challenge)
         except ProtocolError as error:
             raise ProtocolError(
                 f"{address} asks servers for no proof: it is of an earlier release; stop all "
                 "servers of the cluster and start them with one release"
             ) from error
-        expected = self._secret.proof(_BY_SERVER, self.hello, said)
-        if not hmac.compare_digest(expected, said.proof):
+        expected = self._secret.proof(_BY_SERVER, self.hello, challenge)
+        if not hmac.compare_digest(expected, challenge.proof):
             return Auth(proof=b""), Unauthorized(
                 f"{address} has another node secret than this server, whose is in "
                 f"{self._secret.source}; all servers of a cluster share one: give this one a copy "
                 "of the meta servers' (node_secret_file), and start it again"
             )
-        return Auth(proof=self._secret.proof(_BY_CLIENT, self.hello, said)), None
+        return Auth(proof=self._secret.proof(_BY_CLIENT, self.hello, challenge)), None
 
 
 # -- who answers
@@ -258,19 +258,19 @@ class NodeGate:
         if len(claim.nonce) != NONCE_SIZE or not hello.app.startswith(OF_NODES):
             raise ProtocolError(f"a server begins with {NONCE_SIZE} bytes and a name of ours")
         check_name("broker group", claim.broker_group)
-        said = Challenge(
+        challenge = Challenge(
             nonce=secrets.token_bytes(NONCE_SIZE),
             proof=b"",
             role=self._role,
             broker_group=self._group,
         )
         hello_bytes = bytes(payload)
-        own = self._secret.proof(_BY_SERVER, hello_bytes, said)
+        own = self._secret.proof(_BY_SERVER, hello_bytes, challenge)
         return Challenged(
             hello,
             NodeIdentity(claim.kind, claim.broker_group),
-            msgspec.structs.replace(said, proof=own),
-            self._secret.proof(_BY_CLIENT, hello_bytes, said),
+            msgspec.structs.replace(challenge, proof=own),
+            self._secret.proof(_BY_CLIENT, hello_bytes, challenge),
         )
 
     def certified(self, hello: Hello, certificate: PeerCertificate | None) -> NodeIdentity:
@@ -287,9 +287,9 @@ class NodeGate:
         names = () if certificate is None else node_names(certificate)
         if wanted in names:
             return NodeIdentity(claim.kind, claim.broker_group)
-        said = ", ".join(name.uri for name in names) or "no server"
+        owner = ", ".join(name.uri for name in names) or "no server"
         raise Unauthorized(
-            f"this certificate is for {said}, not for {wanted.uri[:300]}; tern secure cert makes "
+            f"this certificate is for {owner}, not for {wanted.uri[:300]}; tern secure cert makes "
             "one for it"
         )
 

@@ -307,8 +307,8 @@ class Peer(asyncio.BufferedProtocol):
             self._pool.take(self, change)
         elif change < 0:
             self._pool.give_back(-change)
-            if held == 0 and self._pool.turn is self:
-                self._pool.pass_turn()
+            if held == 0 and self._pool.may_finish is self:
+                self._pool.let_next_finish()
 
     def _take_all(self, frames: list[Frame]) -> None:
         """Handle frames; what comes after one that paused the peer waits with it, so that a
@@ -376,11 +376,11 @@ class Peer(asyncio.BufferedProtocol):
             self.node, self.hello = entrance.node, comes
             welcome = self._handler.welcome(self, comes)
         except TernError as error:
-            told = self.hello is not None or command == _AUTH
+            past_hello = self.hello is not None or command == _AUTH
             self.hello = None
             self.fail(command, frame.correlation, error)
             self._leave()
-            if not told:
+            if not past_hello:
                 self._pool.report(self, error)
             return
         del self._entrance

@@ -162,7 +162,7 @@ class Listener:
             reason = peer.overdue(pool.now)
             if reason is not None:
                 peer.close(reason)
-        if pool.crowded:
+        if pool.waiting_for_memory:
             self._make_room()
         for peer in tuple(pool.leaving):
             if pool.now >= peer.leave_by:
@@ -173,7 +173,7 @@ class Listener:
         """Close peers that hold memory for a frame that does not come, although it is read for."""
         pool = self._pool
         for peer in tuple(pool.peers):
-            if pool.crowded and peer.stuck(pool.now):
+            if pool.waiting_for_memory and peer.stuck(pool.now):
                 peer.close(OverLimit("memory is short, and this frame takes too long"))
 
 

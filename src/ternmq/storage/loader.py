@@ -31,7 +31,7 @@ from ternmq.storage.files import paths as names
 from ternmq.storage.files.checkpoint import Checkpoint
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.log_start import LogStart
-from ternmq.storage.files.log_start import decode as decode_floor
+from ternmq.storage.files.log_start import decode as decode_log_start
 from ternmq.storage.files.paths import Paths
 from ternmq.storage.log import recovery
 from ternmq.storage.log.leader_epochs import LeaderEpochs
@@ -89,7 +89,7 @@ class Loader:
         self.halves = TransactionTable(segment_of=source.base_of)
         self._halves_from = 0
         self._rebuilding = threading.Lock()
-        self.floor = LogStart()
+        self.log_start = LogStart()
         self._orphans: dict[int, int] = {}  # Ends that only tables without a segment know.
         self.stored_at_ms = marks.checkpoint.stored_at_ms
         self.epoch = marks.checkpoint.epoch  # The latest that wrote here.
@@ -102,7 +102,7 @@ class Loader:
     def run(self, clock: Clock) -> ConsumeLog:
         """Recover; returns the consume log. The message log's end is settled afterwards."""
         self._load_producers()
-        self._load_floor()
+        self._load_log_start()
         self._check_start()
         self._load_halves()
         self._load_tables()
@@ -148,36 +148,36 @@ class Loader:
 
     # What retention removed
 
-    def _load_floor(self) -> None:
+    def _load_log_start(self) -> None:
         if not self._disk.exists(self._paths.floor):
             return
         try:
-            self.floor = decode_floor(self._disk.read(self._paths.floor))
+            self.log_start = decode_log_start(self._disk.read(self._paths.floor))
         except Corrupt as error:
             self._note("the floor file is bad; topics without stored messages begin anew", error)
             return
-        if self._source.drop_before(self.floor.offset):
-            log.info("removed segments are removed", offset=self.floor.offset)
+        if self._source.drop_before(self.log_start.offset):
+            log.info("removed segments are removed", offset=self.log_start.offset)
 
     def _check_start(self) -> None:
         """What nobody let go and is not there was removed behind our back."""
         start = self._source.start
-        if start <= self.floor.offset:
+        if start <= self.log_start.offset:
             return
         reason = "the first segments are missing"
-        log.error("safe bytes are missing", offset=self.floor.offset, end=start, reason=reason)
-        size = start - self.floor.offset
-        hole = Hole(log="message", offset=self.floor.offset, size=size, reason=reason)
+        log.error("safe bytes are missing", offset=self.log_start.offset, end=start, reason=reason)
+        size = start - self.log_start.offset
+        hole = Hole(log="message", offset=self.log_start.offset, size=size, reason=reason)
         self._report.holes.append(hole)
 
     @property
     def _from_zero(self) -> bool:
         """Is every topic known that had messages before the log's first byte?"""
-        return self._source.start <= self.floor.offset
+        return self._source.start <= self.log_start.offset
 
     def _ends(self, older: list[Table]) -> dict[int, int]:
         """Where topics stand after these tables, and after what was removed."""
-        return self.floor.ends | (self.tables.index(older[-1]).ends() if older else {})
+        return self.log_start.ends | (self.tables.index(older[-1]).ends() if older else {})
 
     # Transactions
 
@@ -353,8 +353,8 @@ class Loader:
         consume = ConsumeLog(self._disk, self._paths, self.tables, active=runs)
         consume.tail_file.resume(base, size=tail.size, covered=tail.end)
         firsts = self.tables.index(tables[0]).firsts() if tables else {}
-        firsts = self.floor.ends if self._from_zero else self.floor.ends | firsts
-        for topic, first in self.halves.lent.gone.items():
+        firsts = self.log_start.ends if self._from_zero else self.log_start.ends | firsts
+        for topic, first in self.halves.cross_segment.gone.items():
             firsts = firsts | {topic: max(first, firsts.get(topic, 0))}
         consume.adopt(scanned, {topic: first for topic, first in firsts.items() if first})
         if records:

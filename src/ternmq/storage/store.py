@@ -24,7 +24,7 @@ from ternmq.storage.bootstrap import BootstrapState
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.files import checkpoint as checkpoint_file
-from ternmq.storage.files import log_start as floor_file
+from ternmq.storage.files import log_start as log_start_file
 from ternmq.storage.files import unclean
 from ternmq.storage.files.checkpoint import Checkpoint
 from ternmq.storage.files.disk import Disk
@@ -84,7 +84,7 @@ class Store:
         self._epoch = epoch
         self._epoch_before = 0
         self._last = Checkpoint()
-        self._floor = LogStart()
+        self._log_start = LogStart()
         self._producers_cover = 0
         self._closed = False
 
@@ -180,7 +180,7 @@ class Store:
         self.index = MessageIndex(
             self._disk, self._paths, self._message_segments, opening.safe_offset
         )
-        self._floor, self._producers_cover = opening.floor, opening.producers_from
+        self._log_start, self._producers_cover = opening.log_start, opening.producers_from
         derived = Derived(self.consume, self.producers, self.index, self.halves)
         self.messages = MessageLog(
             self._message_segments,
@@ -335,13 +335,13 @@ class Store:
     def base_state(self) -> bytes:
         """What an empty replica needs of what is no longer in the logs; blocks, on the writer
         thread, while nothing becomes safe. See `bootstrap.install_base`."""
-        floor = self._floor  # Read once: retention may be at work.
-        start = max(self.messages.start_offset, floor.offset)
+        log_start = self._log_start  # Read once: retention may be at work.
+        start = max(self.messages.start_offset, log_start.offset)
         changes = self.halves.changes
         state = BootstrapState(
             message_start=start,
             pull_start=self.pulls.start_offset,
-            floor=floor_file.encode(LogStart(start, floor.ends)),
+            floor=log_start_file.encode(LogStart(start, log_start.ends)),
             producers=self.producers.snapshot(start),
             halves=self.halves.snapshot(start),
         )
@@ -429,7 +429,7 @@ class Store:
     def firsts_without(self, segment: Segment) -> dict[int, int]:
         """Where topics begin once the oldest segment is gone; may wait for the disk."""
         firsts = self.consume.ends_at(segment.base)
-        for topic_id, first in self.halves.lent.firsts(segment.end).items():
+        for topic_id, first in self.halves.cross_segment.firsts(segment.end).items():
             firsts[topic_id] = max(first, firsts.get(topic_id, 0))
         return firsts
 
@@ -443,14 +443,14 @@ class Store:
         assert segment.base == base == self._message_segments.start
         if self._producers_cover < segment.end:
             self._write_producers(clean=False)
-        self.halves.lent.let_go(segment.end, self._floor.ends)
+        self.halves.cross_segment.let_go(segment.end, self._log_start.ends)
         self._write_halves()  # Outcomes are remembered longer than the log that tells them.
         # Deleted topics are forgotten one segment after their last message.
-        before = self._floor.ends.items()
+        before = self._log_start.ends.items()
         ends = {topic: end for topic, end in before if self.consume.is_known(topic)}
-        floor = LogStart(segment.end, ends | self.consume.ends_at(base))
-        self._disk.write_atomic(self._paths.floor, floor_file.encode(floor))
-        self._floor = floor
+        log_start = LogStart(segment.end, ends | self.consume.ends_at(base))
+        self._disk.write_atomic(self._paths.floor, log_start_file.encode(log_start))
+        self._log_start = log_start
         try:
             self._message_segments.drop_before(segment.end)
         finally:  # Whatever the disk said: the floor holds.

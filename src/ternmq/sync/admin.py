@@ -12,6 +12,7 @@ from ternmq.client.admin.dead_letters import Ranges
 from ternmq.client.admin.drain import DrainProgress
 from ternmq.client.admin.merge_answers import ResetDone
 from ternmq.client.admin.replay import Replay, ReplayProgress
+from ternmq.client.model.durations import Duration
 from ternmq.client.model.start import StartLike
 from ternmq.client.transactions.half_sender import HalfWanted
 from ternmq.client.transport.fan_out import Missing
@@ -21,7 +22,7 @@ from ternmq.sync.delays import Delays
 from ternmq.sync.loop_thread import run
 from ternmq.wire.messages.dead_letters import DeadDone
 from ternmq.wire.messages.groups import Group, HalfLine, LedgerLine
-from ternmq.wire.messages.limits import AppLimit, User
+from ternmq.wire.messages.limits import AccessToken, AppLimit, TokenCreated, User
 from ternmq.wire.messages.order_keys import GroupKeys, Placement
 from ternmq.wire.messages.read import Sought
 from ternmq.wire.messages.servers import Route
@@ -286,11 +287,12 @@ class Admin:
     def add_user(
         self,
         name: str,
-        password: str | Secret,
+        password: str | Secret | None = None,
         apps: list[str] | None = None,
         iterations: int = ITERATIONS,
     ) -> User:
-        """Make a user, who may be these applications (its own name) and has no rights yet."""
+        """Make a user, who may be these applications (its own name) and has no rights yet. Without
+        a password it comes in by a certificate of its name."""
         return run(self._admin.add_user(name, password, apps, iterations))
 
     def set_password(self, name: str, password: str | Secret, iterations: int = ITERATIONS) -> User:
@@ -322,3 +324,18 @@ class Admin:
     def revoke(self, identity: str, action: str, resource: str = "*", deny: bool = False) -> User:
         """Take such a line away again."""
         return run(self._admin.revoke(identity, action, resource, deny))
+
+    def create_token(
+        self, user: str, expires: Duration = 3600.0, narrow: list[tuple[str, str]] | None = None
+    ) -> TokenCreated:
+        """A token by which somebody is this user for so long; for (action, resource) lines only, if
+        it is narrowed. One's own may be made without a right, except by a token."""
+        return run(self._admin.create_token(user, expires, narrow))
+
+    def tokens(self, user: str = "") -> list[AccessToken]:
+        """Those that have not ended, of one user or of all."""
+        return run(self._admin.tokens(user))
+
+    def revoke_tokens(self, user: str, token_id: str = "") -> list[AccessToken]:
+        """One, or all that were made until now; their connections end within a second."""
+        return run(self._admin.revoke_tokens(user, token_id))

@@ -1,6 +1,6 @@
 """The blocking client: hands every call to the loop thread and waits.
 
-`send_nowait` does not wait: messages are checked here, put into an inbox, and one wake-up of the
+`send_nowait` does not wait: messages are checked here, put into a queue, and one wake-up of the
 loop takes them all. Calls that only wait for those of `ternmq.Client` are generated
 (`client_calls.py`).
 """
@@ -37,7 +37,7 @@ async def _started(client: AsyncClient) -> None:
     await client
 
 
-class Inbox:
+class OneWayQueue:
     """One-way messages on their way from any thread to the loop."""
 
     def __init__(self, producer: Producer) -> None:
@@ -78,7 +78,7 @@ class Client(ClientCalls):
 
     def __init__(self, client: AsyncClient) -> None:
         super().__init__(client)
-        self._inbox: Inbox | None = None
+        self._queue: OneWayQueue | None = None
         self._life = -1
 
     def __enter__(self) -> "Client":
@@ -89,7 +89,7 @@ class Client(ClientCalls):
 
     def close(self) -> None:
         """Leave all groups, send what was accepted, close the connections."""
-        self._empty_inbox()
+        self._empty_queue()
         run(self._mq.close())
 
     def send_nowait(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
@@ -97,20 +97,20 @@ class Client(ClientCalls):
         if self._mq.config.spool is not None:  # In the file when this returns.
             loop_thread().call(lambda: self._mq.send_nowait(topic, body, **options))
             return
-        inbox = self._inbox
-        if inbox is None or self._life != life.number:
-            inbox = self._inbox = Inbox(loop_thread().call(self._mq.sender))
+        queue = self._queue
+        if queue is None or self._life != life.number:
+            queue = self._queue = OneWayQueue(loop_thread().call(self._mq.sender))
             self._life = life.number
-        inbox.put(topic, body, options)
+        queue.put(topic, body, options)
 
     def flush(self) -> None:
         """Wait until everything accepted so far is stored or given up."""
-        self._empty_inbox()
+        self._empty_queue()
         run(self._mq.flush())
 
-    def _empty_inbox(self) -> None:
-        if self._inbox is not None and self._life == life.number:
-            loop_thread().call(self._inbox.empty)
+    def _empty_queue(self) -> None:
+        if self._queue is not None and self._life == life.number:
+            loop_thread().call(self._queue.empty)
 
     def submit(self, job: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> "Future[T]":
         """Run `job` with the async client on its own loop; does not wait for the result."""

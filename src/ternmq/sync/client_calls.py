@@ -216,7 +216,7 @@ class ClientCalls:
         return loop_thread().call(self._mq.broker_groups)
 
     def taking_groups(self) -> list[str]:
-        """Those that new messages go to: without those that are being drained."""
+        """The broker groups that new messages go to: without those that are being drained."""
         return loop_thread().call(self._mq.taking_groups)
 
     def slot_owner(self, topic: str, order_key: str) -> str | None:

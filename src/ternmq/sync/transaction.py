@@ -68,7 +68,7 @@ class Transaction:
         immunity: float | timedelta | None = None,
         **options: Unpack[SendOptions],
     ) -> HalfReceipts:
-        """The same for many; `bodies` are bodies or `Outgoing`."""
+        """Send many messages in this transaction; `bodies` are bodies or `Outgoing`."""
         return run(self._transaction.send_many(topic, bodies, immunity=immunity, **options))
 
     def commit(self) -> None:

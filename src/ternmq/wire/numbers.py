@@ -97,6 +97,9 @@ class Command(IntEnum):
     USER_LIST = 111
     USER_REMOVE = 112
     GRANT_SET = 113
+    TOKEN_CREATE = 114
+    TOKEN_LIST = 115
+    TOKEN_REVOKE = 116
 
 
 class Flag(IntFlag):

@@ -160,6 +160,10 @@ RESOURCES: dict[Command, Finder] = {
     Command.USER_LIST: lambda payload: [("user", unpack(payload, limits.UserFind).name)],
     Command.USER_REMOVE: _named(limits.UserNamed, user="name"),
     Command.GRANT_SET: lambda payload: [("user", "")],
+    # One's own, like one's own password.
+    Command.TOKEN_CREATE: _named(limits.TokenCreate, password="user"),
+    Command.TOKEN_LIST: _named(limits.TokenFind, password="user"),
+    Command.TOKEN_REVOKE: _named(limits.TokenRevoke, password="user"),
 }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import ternmq
 from tests.integration.processes import COMMAND, NodeFactory, clean_environment, tern
-from tests.waiting import wait_until
+from tests.waiting import until, wait_until
 
 
 def begin(url: str, said: Path) -> "subprocess.Popen[bytes]":
@@ -49,11 +49,12 @@ async def test_a_drained_group_gets_nothing_more_and_is_safe_to_stop_when_all_is
         draining = begin(meta.url, tmp_path / "err")
         said = tmp_path / "err"
         wait_until(lambda: "10 ready, 1 open transactions" in said.read_text(), "the progress")
-        async with asyncio.timeout(20):
-            while True:  # Until the routes have told this client.
-                await send(1)
-                if len(groups) > 24 and set(groups[-4:]) == {"east"}:
-                    break
+
+        async def only_east() -> bool:
+            await send(1)
+            return len(groups) > 24 and set(groups[-4:]) == {"east"}
+
+        await until(only_east, "the routes tell this client")
         await asyncio.to_thread(west.restart)  # The order survives.
         lines = tern("broker", "list", "--json", url=meta.url).json()
         assert [line["state"] for line in lines] == ["ok", "draining"]

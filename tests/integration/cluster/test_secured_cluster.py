@@ -41,5 +41,22 @@ async def test_users_of_a_cluster_are_known_to_every_broker_also_after_a_handove
             await until(refused, seconds=WITHIN_S)
             await admin.admin.revoke("shop", "publish", "orders", deny=True)
             await until(sent, ignoring=Forbidden)
+            made = await admin.admin.create_token("shop", expires=600.0)
+            async with ternmq.connect(shop_url, token=made.token) as by_token:
+
+                async def sent_by_token() -> bool:
+                    return bool(await by_token.send("orders", b"x"))
+
+                await until(sent_by_token, ignoring=Unauthorized)  # The key is news, too.
+                await admin.admin.revoke_tokens("shop", made.about.id)
+
+                async def gone() -> bool:
+                    try:
+                        await by_token.send("orders", b"x")
+                    except Unauthorized:
+                        return True
+                    return False
+
+                await until(gone, seconds=WITHIN_S)
             await admin.admin.handover("group-1")
             assert await shop.send("orders", b"after the handover")

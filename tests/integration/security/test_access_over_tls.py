@@ -13,7 +13,7 @@ from tests.tls_files import TlsFiles
 PASSWORD = "correct horse"
 
 
-async def test_users_log_in_over_tls_and_no_certificate_is_a_login(
+async def test_users_log_in_over_tls_by_passwords_or_by_certificates_of_their_names(
     node_factory: NodeFactory, tmp_path: Path
 ) -> None:
     files = TlsFiles(tmp_path / "ca")
@@ -34,8 +34,17 @@ async def test_users_log_in_over_tls_and_no_certificate_is_a_login(
             assert await shop.send("orders", b"2", delay=0.01)
             with pytest.raises(Forbidden):
                 await shop.send("other", b"1")
+        shown = files.client("shop")
+        pair = {"cert": str(shown.certificate), "key": str(shown.key)}
+        async with ternmq.connect(with_tls_files(url("shop@"), pair)) as shop:
+            assert await shop.send("orders", b"3")
+            with pytest.raises(Forbidden):
+                await shop.send("other", b"1")
+            with pytest.raises(Unauthorized, match="not of 'admin'"):
+                async with ternmq.connect(with_tls_files(url("admin@"), pair)):
+                    pass
         async with admin.consumer("orders", group="g") as consumer:
-            assert {(await anext(consumer)).body for _ in range(2)} == {b"1", b"2"}
+            assert {(await anext(consumer)).body for _ in range(3)} == {b"1", b"2", b"3"}
     with pytest.raises(Unauthorized, match="who comes"):
         async with ternmq.connect(
             url(""), tls_certificate=eve.certificate or "", tls_key=eve.key or ""

@@ -58,7 +58,7 @@ def test_from_secure_init_to_the_first_message(node_factory: NodeFactory, tmp_pa
     plain = tern("topic", "list", url=node.url, code=2)
     assert "use terns://" in plain.err
     bare = f"terns://127.0.0.1:{node.port}?ca={folder / 'ca.pem'}"
-    assert "only who shows a certificate" in tern("topic", "list", url=bare, code=None).err
+    assert "wants to know who comes" in tern("topic", "list", url=bare, code=None).err
     assert tern("doctor", url=url).code == 0
     assert tern("doctor", "--from-client", url=url).code == 0
 

@@ -63,7 +63,7 @@ class DeadLetterWriter:
                     after = self._groups.now() + AGAIN_MS
                     self._groups.write(group, group.lane.move_failed(at, stop, due=after))
                     continue
-                text = _said(dead)
+                text = _last_error(dead)
                 changes = [
                     change._replace(text=text)
                     for change in group.lane.moved(at, stop, expired=dead.expired)
@@ -128,7 +128,7 @@ class DeadLetterWriter:
         )
 
 
-def _said(dead: DeadRows) -> bytes:
+def _last_error(dead: DeadRows) -> bytes:
     """Why, for the pull log; the traceback is in the letter."""
     failed = read_failure(dead.why.text, dead.why.at_ms) if dead.why.text else None
     kind, text = (failed.type, failed.text) if failed is not None else ("", "")

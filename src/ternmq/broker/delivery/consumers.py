@@ -104,10 +104,14 @@ class Consumers:
         session = peer.hello.session if peer.hello else bytes(16)
         client = client_state(peer)
         consumer = ConsumerSession(
-            self._groups.new_ticket(), peer, client, session, self._groups.now_ms()
+            self._groups.new_ticket(),
+            peer,
+            client,
+            session,
+            self._groups.now_ms(),
+            groups=[group for group, _ in made],
+            picks=request.picks,
         )
-        consumer.groups = [group for group, _ in made]
-        consumer.picks = request.picks
         check_leases(request.held)
         kept = self._take_part(consumer, request)
         client.consumers[consumer.id] = consumer

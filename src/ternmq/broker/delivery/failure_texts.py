@@ -26,7 +26,7 @@ class FailureTexts:
 
     @staticmethod
     def in_memory(notes: Iterable[FailureNote]) -> dict[FailureNote, Failed]:
-        """Those that are in memory."""
+        """The texts that are in memory."""
         return {
             note: failed
             for note in notes
@@ -34,7 +34,7 @@ class FailureTexts:
         }
 
     async def read(self, notes: Iterable[FailureNote]) -> dict[FailureNote, Failed]:
-        """Those that can be read."""
+        """The texts that can be read."""
         notes = list(notes)
         found = self.in_memory(notes)
         stored = {note: note.offset for note in notes if note.text is None and note.offset >= 0}

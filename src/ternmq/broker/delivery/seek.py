@@ -1,4 +1,4 @@
-"""SEEK: from a place for people (earliest, a time, so many bytes on) to a sequence that exists."""
+"""The SEEK command: finds the sequence for a position (earliest, a time, so many bytes on)."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""Where each row of a lane is: the places, and the small steps between them.
+"""Keeps the state of every row of a lane, and makes the small steps between states.
 
-Every sequence from `start` to `end` is in exactly one place:
+Every sequence from `start` to `end` is in exactly one state:
 
     ready       never handed out (`next` .. `end`), or handed out and back (`returned`)
     in flight   in a lease, or on its way to the dead letters (`moving`)

@@ -1,4 +1,4 @@
-"""Long lists made in slices, so that whoever else waits for the loop gets it in between.
+"""Makes long lists in slices, so that other requests get the event loop in between.
 
 One slice in each turn of the loop, however many lists are being made: they take turns. So ten
 thousand groups asked for forty times over delay nobody by more than a slice.

@@ -20,6 +20,8 @@ from ternmq.storage.messages.message_log import Append, MessageLog
 
 T = TypeVar("T")
 CACHE_SIZE = 64 * MIB
+ENTRY_SIZE = 384
+"""What a batch takes in memory besides its bytes; of small ones that is most of it."""
 READ_SIZE_MAX = 4 * MIB
 READER_THREADS = 4
 
@@ -43,16 +45,16 @@ class Fetcher:
         for append in appends:
             self._cache[append.offset] = append.batch
             self._order.append(append.offset)
-            self._cached += len(append.batch)
+            self._cached += len(append.batch) + ENTRY_SIZE
         while self._cached > self._cache_size:
-            self._cached -= len(self._cache.pop(self._order.popleft()))
+            self._cached -= len(self._cache.pop(self._order.popleft())) + ENTRY_SIZE
 
     def keep(self, entry: ConsumeEntry, batch: Buffer) -> None:
         """Remember a batch that was read because somebody has to look into it."""
         if entry.offset not in self._cache and not entry.location:
             self._cache[entry.offset] = batch
             self._order.append(entry.offset)
-            self._cached += len(batch)
+            self._cached += len(batch) + ENTRY_SIZE
 
     def now(self, entries: Sequence[ConsumeEntry]) -> list[Buffer] | None:
         """The batches, if none of them needs the disk."""

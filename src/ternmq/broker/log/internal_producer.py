@@ -78,7 +78,7 @@ class InternalProducer:
         await self.store_batches(topic, batches)
 
     async def store_rows(self, topic: Topic, messages: Sequence[Outgoing]) -> None:
-        """The same for many rows that may share batches."""
+        """Store many rows, which may share batches."""
         batches: list[bytearray] = []
         for first, end in split(messages):
             part = messages[first:end]
@@ -137,7 +137,7 @@ class InternalProducer:
 
 
 def copy_of(view: BatchView, row: int, properties: dict[str, PropertyValue]) -> Outgoing:
-    """The same message, by its id, with some more said about it. It does not expire again. What
+    """A copy of a message under its id, with more properties. It does not expire again. What
     nobody can read of it is left out and named in `%damaged`: it must not come back for ever."""
     damage: list[str] = []
 
@@ -149,12 +149,12 @@ def copy_of(view: BatchView, row: int, properties: dict[str, PropertyValue]) -> 
             return otherwise
 
     none: dict[str, PropertyValue] = {}
-    said = readable(view.properties, none) | properties
+    named = readable(view.properties, none) | properties
     copy = CopiedMessage(
         body=readable(view.body, b""),
         key=readable(view.key, None),
         tag=readable(view.tag, None),
-        properties=said,
+        properties=named,
         order_key=readable(view.order_key, None),
         priority=readable(view.priority, 0),
         born_at_ms=min(max(readable(view.born_at_ms, 0), 0), DUE_MAX_MS),
@@ -162,7 +162,7 @@ def copy_of(view: BatchView, row: int, properties: dict[str, PropertyValue]) -> 
         origin=RowOrigin(readable(view.origin_app, ""), readable(view.origin_address, b"")),
     )
     if damage:
-        said["%damaged"] = "; ".join(damage)
+        named["%damaged"] = "; ".join(damage)
     return copy
 
 

@@ -1,4 +1,4 @@
-"""What groups still need of messages that are about to go (R16): nothing goes silently.
+"""Copies messages that groups still need before retention removes them (R16).
 
 Before rows leave a topic, because their segment is removed or their time is over, every group is
 asked. What was handed out and is not settled (in flight, waiting for a retry, come back) is copied

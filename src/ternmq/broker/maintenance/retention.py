@@ -166,7 +166,7 @@ class Retention:
         log_size = stored.store.messages.safe_offset - stored.store.messages.start_offset
         moment = Moment(self._clock.now_ms(), log_size, used_percent(free, size))
         halves = stored.store.halves
-        newest_ms = max(segment.last_stored_at_ms, halves.lent.newest_ms(segment.end))
+        newest_ms = max(segment.last_stored_at_ms, halves.cross_segment.newest_ms(segment.end))
         aged = segment._replace(last_stored_at_ms=newest_ms)
         reason = reason_to_drop(aged, moment, plan.rules)
         if reason is None:

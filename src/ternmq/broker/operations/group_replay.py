@@ -49,7 +49,7 @@ STEP_SIZE_MAX = 4 * MIB
 
 
 @dataclass(slots=True)
-class _Step:
+class _GroupReplayStep:
     """What one step found."""
 
     topic: str
@@ -95,7 +95,7 @@ class GroupReplays:
         try:
             first, end = self._consume.bounds(topic.id)
             done = 0 if request.dry_run else self._position(producer)
-            step = _Step(
+            step = _GroupReplayStep(
                 topic=topic.name,
                 at=max(request.first, first, done),
                 stop=min(request.end, end),
@@ -149,7 +149,9 @@ class GroupReplays:
     def _position(self, producer: ProducerId) -> int:
         return self._producers.position((producer.start_ms, producer.random))
 
-    def _batches(self, lane: Topic, step: _Step, producer: ProducerId) -> list[bytearray]:
+    def _batches(
+        self, lane: Topic, step: _GroupReplayStep, producer: ProducerId
+    ) -> list[bytearray]:
         """Numbered so that each batch's last number is the sequence of its last row."""
         messages = [message for _, message in step.found]
         return [
@@ -159,7 +161,7 @@ class GroupReplays:
             for first, end in split(messages)
         ]
 
-    async def _gather(self, topic_id: int, step: _Step, rows_max: int) -> None:
+    async def _gather(self, topic_id: int, step: _GroupReplayStep, rows_max: int) -> None:
         """Read on from `step.at` and move it, until the rows, the bytes or the end."""
         at, wanted = step.at, rows_max
         entries = self._consume.entries_nowait(
@@ -185,7 +187,7 @@ class GroupReplays:
             step.unreadable += step.stop - step.at
             step.at = step.stop
 
-    async def _look(self, entry: ConsumeEntry, step: _Step, end: int) -> None:
+    async def _look(self, entry: ConsumeEntry, step: _GroupReplayStep, end: int) -> None:
         base, rows = entry.base_sequence, end - step.at
         try:
             batches = self._fetcher.now([entry]) or await self._fetcher.later([entry])

@@ -60,12 +60,13 @@ class PendingPublish(PendingBatch):
         topic: Topic,
         done: "Finished",
         flags: AnswerFlags,
+        ticket: int,
     ) -> None:
         super().__init__(append, peer, correlation)
         self.topic = topic
         self.aside = append.topic_id != topic.id
-        self.ticket = 0
-        """Among the batches with order keys that are on their way, see `broker.slots`."""
+        self.ticket = ticket
+        """Its number among the batches with order keys on their way (`broker.slots`), or 0."""
         self._done = done
         self._flags = flags
 
@@ -251,9 +252,8 @@ class Publisher:
             ticket = self._slots.enter(topic, frame.payload)
         append = self.to_append(peer, frame.payload, incoming, topic_id)
         pending = PendingPublish(
-            peer, frame.correlation, append, topic, self._finished, self._pending.flags
+            peer, frame.correlation, append, topic, self._finished, self._pending.flags, ticket
         )
-        pending.ticket = ticket
         self._pending.add(pending)
         if incoming.in_order:
             self._newest[incoming.producer] = incoming.first_sequence

@@ -59,23 +59,23 @@ class KnownPlacement:
         if known.version > self._noted:
             await loop.run_in_executor(None, self._write, known)
             self._noted = known.version
-        told = self._directory.placement()
-        if not known.owners or (told is not None and told.version >= known.version):
+        registered = self._directory.placement()
+        if not known.owners or (registered is not None and registered.version >= known.version):
             self._older_since = 0.0
         elif not self._older_since:
             self._older_since = loop.time()
         elif loop.time() - self._older_since > OLDER_FOR_S:
             self._older_since = 0.0
-            return await self._bring_forward(known, told)
+            return await self._bring_forward(known, registered)
         return known
 
-    async def _bring_forward(self, known: Placement, told: Placement | None) -> Placement:
+    async def _bring_forward(self, known: Placement, registered: Placement | None) -> Placement:
         wanted = PlaceChange(action="known", known=known)
         stands = (await self.place(wanted)).placement
         if stands == known:
             log.error(
                 "the registry had an older placement of order keys: brought forward",
-                registry=0 if told is None else told.version,
+                registry=0 if registered is None else registered.version,
                 known=known.version,
             )
         return stands

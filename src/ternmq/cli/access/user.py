@@ -38,11 +38,16 @@ def add(
     name: Name,
     apps: Apps = None,
     password_file: NewPassword = None,
+    no_password: Annotated[
+        bool, typer.Option("--no-password", help="It comes in by a certificate of its name.")
+    ] = False,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
     """Make a user; it may do nothing until it is granted something (tern grant add)."""
-    password = _new_password(name, password_file)
+    if no_password and password_file is not None:
+        raise BadRequest("--no-password and --password-file do not go together")
+    password = None if no_password else _new_password(name, password_file)
 
     async def job(mq: "Client") -> User:
         return await mq.admin.add_user(name, password, apps=apps)
@@ -122,7 +127,7 @@ def bootstrap(
     """
     from ternmq.cli.processes.up import read_config
     from ternmq.core.clock import SystemClock
-    from ternmq.meta.access_commands import ADMIN, ADMIN_FILE, make_admin
+    from ternmq.meta.access.access_commands import ADMIN, ADMIN_FILE, make_admin
     from ternmq.node.meta_role import registry_opener
 
     settings = read_config(config, {"data_dir": data_dir})

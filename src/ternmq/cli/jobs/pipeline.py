@@ -109,7 +109,7 @@ def archive(
         bar = job_bar(spark, "archive", None if follow else archiver.waiting())
         shown = stack.enter_context(bar)
 
-        def told(last: ArchiveRound) -> None:
+        def on_round(last: ArchiveRound) -> None:
             done["rounds"] += 1
             done["messages"] += last.messages
             done["deliveries"] += last.delivery_rows
@@ -124,9 +124,9 @@ def archive(
 
         if follow:
             note("following; Ctrl-C stops")
-            archiver.run_forever(told, stopping)
+            archiver.run_forever(on_round, stopping)
         else:
-            archiver.run_once(told)
+            archiver.run_once(on_round)
     if as_json:
         show_json({"archive": to, **done})
     else:
@@ -363,7 +363,7 @@ def _follow_trace(
 ) -> None:
     from ternmq.pipeline.jobs.live_trace import follow
 
-    def told(rows: list[dict[str, Any]]) -> None:
+    def on_rows(rows: list[dict[str, Any]]) -> None:
         for row in rows:
             if as_json:
                 show_json(row, indent=None)
@@ -375,7 +375,7 @@ def _follow_trace(
         flush()
 
     with spark_job("trace", *session) as spark, interrupted() as stopping:
-        query = follow(spark, url, checkpoint, on_rows=told, out=out)
+        query = follow(spark, url, checkpoint, on_rows=on_rows, out=out)
         note("following; Ctrl-C stops")
         while not stopping() and not query.awaitTermination(1):
             pass

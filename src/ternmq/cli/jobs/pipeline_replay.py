@@ -69,8 +69,8 @@ def replay(
             confirm(f"Send {left.messages} messages to {target}?", yes=yes)
             note(f"replay {left.name}; if it stops, the same command goes on")
         if not dry_run and not left.done:
-            with job_bar(spark, "replay", left.messages) as told:
-                sent = replayer.run(told, stopping)
+            with job_bar(spark, "replay", left.messages) as on_progress:
+                sent = replayer.run(on_progress, stopping)
     result = {"replay": left.name, "chosen": left.messages, "sent": sent, "dry_run": dry_run}
     if as_json:
         show_json(result)

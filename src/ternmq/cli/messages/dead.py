@@ -376,16 +376,16 @@ async def _do(mq: "Client", source: LetterSource, verb: str, ids: Ids, rate: int
                 done = await act(
                     mq, [(sequence, sequence + 1) for sequence in chosen], broker_group
                 )
-                said = by_sequence(done.failed)
-                failed += [f"{named[sequence]}: {why}" for sequence, why in said.items()]
+                outcomes = by_sequence(done.failed)
+                failed += [f"{named[sequence]}: {why}" for sequence, why in outcomes.items()]
                 gone = RangeSet(done.gone)
-                said |= {sequence: MEANWHILE for sequence in chosen if sequence in gone}
+                outcomes |= {sequence: MEANWHILE for sequence in chosen if sequence in gone}
                 handled += done.handled
             except TernError as error:
-                said = dict.fromkeys(chosen, error.message)
+                outcomes = dict.fromkeys(chosen, error.message)
                 failed += [f"{named[sequence]}: {error.message}" for sequence in chosen]
             word = WORDS[verb]
-            results += [{"id": id, "result": said.get(at, word)} for at, id in named.items()]
+            results += [{"id": id, "result": outcomes.get(at, word)} for at, id in named.items()]
     return {"chosen": len(ids), "handled": handled, "failed": failed, "results": results}
 
 

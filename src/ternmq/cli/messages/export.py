@@ -99,7 +99,7 @@ def import_(
     done = use(url, job)
     lines = {
         topic: {"imported": done.stored[topic], "there_already": done.known[topic]}
-        for topic in sorted(done.told | done.stored.keys() | done.known.keys())
+        for topic in sorted(done.topics | done.stored.keys() | done.known.keys())
     }
     if as_json:
         show_json(lines)
@@ -116,7 +116,7 @@ class _Import:
         self._waiting: dict[tuple[str, str], list[Outgoing]] = {}
         self.stored: Counter[str] = Counter()
         self.known: Counter[str] = Counter()
-        self.told: set[str] = set()
+        self.topics: set[str] = set()
 
     async def run(self, file: "IO[bytes]") -> None:
         from ternmq.cli.messages.export_line import (
@@ -133,7 +133,7 @@ class _Import:
             if isinstance(found, ExportHead):
                 for name, settings in found.topics.items():
                     await self._mq.admin.create_topic(name, at_home_anywhere(settings))
-                    self.told.add(name)
+                    self.topics.add(name)
             elif isinstance(found, ExportEnd):
                 whole = True
             else:

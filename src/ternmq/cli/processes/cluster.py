@@ -166,7 +166,7 @@ async def _in_step(plan: "ClusterPlan", folder: Path) -> None:
 
 def _admin_url(plan: "ClusterPlan", folder: Path) -> tuple[str, Path | None]:
     """Of a cluster with security on: with the admin that it made, and the file of its password."""
-    from ternmq.meta.access_commands import ADMIN, ADMIN_FILE
+    from ternmq.meta.access.access_commands import ADMIN, ADMIN_FILE
 
     filed = next(folder.glob(f"*/{ADMIN_FILE}"), None)
     return (plan.url if filed is None else plan.url.replace("://", f"://{ADMIN}@", 1)), filed
@@ -195,5 +195,5 @@ def _check_port(planned: "Planned") -> None:
         try:
             probe.bind(("127.0.0.1", planned.port))
         except OSError as error:
-            said = cannot_listen("127.0.0.1", planned.port, error)
-            raise BadConfig(f"{planned.name}: {said}") from error
+            reason = cannot_listen("127.0.0.1", planned.port, error)
+            raise BadConfig(f"{planned.name}: {reason}") from error

@@ -103,12 +103,12 @@ class Supervised:
         while True:
             assert self._process is not None
             code = await self._process.wait()
-            said = f"error: {self.planned.name} (pid {self.pid}) {_ended(code)}; log: {self.log}"
+            line = f"error: {self.planned.name} (pid {self.pid}) {_ended(code)}; log: {self.log}"
             if not restart:
-                self._report(f"{said}\n  start it again: tern {' '.join(self.planned.arguments)}")
+                self._report(f"{line}\n  start it again: tern {' '.join(self.planned.arguments)}")
                 return
             pause = doubled(failures, first=AGAIN_MIN_S, most=AGAIN_MAX_S)
-            self._report(f"{said}; starting it again in {pause:g} s")
+            self._report(f"{line}; starting it again in {pause:g} s")
             await asyncio.sleep(pause)
             try:
                 await self.start()

@@ -66,7 +66,6 @@ async def _reach(url: str) -> list[CheckResult]:
     from ternmq.client.config import ClientConfig
     from ternmq.client.transport.login import find_login
     from ternmq.discovery.url import read_url
-    from ternmq.rpc.guarded.user_login import UserGreeting
     from ternmq.rpc.node_proof import over
     from ternmq.security.tls.client_tls import ClientTls
     from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
@@ -80,7 +79,7 @@ async def _reach(url: str) -> list[CheckResult]:
     )
     tls = None if named.tls is None else ClientTls(named.tls)
     login, _ = find_login(url, ClientConfig(), os.environ)
-    greeting = hello if login is None else UserGreeting(hello, login)
+    greeting = hello if login is None else login.greeting(hello)
     return await examine(named.addresses, over(greeting, tls))
 
 

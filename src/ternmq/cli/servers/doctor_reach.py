@@ -44,7 +44,7 @@ class Tried:
 
     trouble: str = ""
     """'' when it answered; else 'name', 'refused', 'silent', 'other' and what was said."""
-    said: str = ""
+    reason: str = ""
     welcome: Welcome | None = None
     took_ms: float = 0.0
 
@@ -72,12 +72,12 @@ async def examine(metas: list[str], greeting: Greeting) -> list[CheckResult]:
         if tried.trouble:
             continue
         try:
-            status, told = await _ask_meta(address, greeting)
+            status, listing = await _ask_meta(address, greeting)
         except TernError as error:
             findings.append(_failed(f"meta server {address}", error.message))
             continue
         clusters[address] = status.cluster
-        routes |= {f"{route.kind} {route.address}": route for route in told.servers}
+        routes |= {f"{route.kind} {route.address}": route for route in listing.servers}
         if status.address not in metas:
             own = ReachTarget(name=OWN_NAME, address=status.address, role="meta")
             found = judge(own, await try_address(own.address, greeting), asked=metas)
@@ -115,14 +115,14 @@ async def try_address(address: str, greeting: Greeting) -> Tried:
             writer.close()
         connection = await Connection.open(address, greeting, timeout=TRY_S)
     except socket.gaierror as error:
-        return Tried(trouble="name", said=error.strerror or str(error))
+        return Tried(trouble="name", reason=error.strerror or str(error))
     except TimeoutError:
-        return Tried(trouble="silent", said=f"no answer within {TRY_S:g} s")
+        return Tried(trouble="silent", reason=f"no answer within {TRY_S:g} s")
     except OSError as error:
         refused = isinstance(error, ConnectionRefusedError)
-        return Tried(trouble="refused" if refused else "other", said=error.strerror or str(error))
+        return Tried(trouble="refused" if refused else "other", reason=error.strerror or str(error))
     except TernError as error:
-        return Tried(trouble="stranger", said=error.message)
+        return Tried(trouble="stranger", reason=error.message)
     welcome = connection.welcome
     await connection.close()
     return Tried(welcome=welcome, took_ms=1000 * (time.monotonic() - begun))
@@ -141,7 +141,7 @@ def judge(target: ReachTarget, tried: Tried, asked: list[str] | None = None) -> 
         )
     if tried.trouble:
         return CheckResult(
-            level=Level.FAIL, what=what, found=tried.said, advice=_advice(target, tried.trouble)
+            level=Level.FAIL, what=what, found=tried.reason, advice=_advice(target, tried.trouble)
         )
     assert tried.welcome is not None
     other = _stranger(target, tried.welcome)
@@ -162,12 +162,12 @@ def judge_clusters(clusters: dict[str, str]) -> list[CheckResult]:
     """Meta servers of one url share one registry."""
     if len(set(clusters.values())) < 2:
         return []
-    said = ", ".join(f"{address} is of {cluster}" for address, cluster in clusters.items())
+    named = ", ".join(f"{address} is of {cluster}" for address, cluster in clusters.items())
     return [
         CheckResult(
             level=Level.FAIL,
             what="meta servers",
-            found=f"they have registries of their own, so they are different clusters: {said}",
+            found=f"they have registries of their own, so they are different clusters: {named}",
             advice="name only meta servers with the same registry in --url: `registry = ...` is "
             "the same for all of them (docs/cluster.md)",
         )

@@ -48,13 +48,13 @@ def drain(
 async def _drain(
     mq: "Client", broker_group: str, kind: ServerFlag, *, undo: bool, wait: bool
 ) -> "DrainProgress":
-    said = ""
+    shown = ""
     before: DrainProgress | None = None
     found = await mq.admin.drain(broker_group, undo, kind.value)
     while wait and not found.done_after(before):
-        if _left(found) != said:
-            said = _left(found)
-            note(f"draining {broker_group}: {said}")
+        if _left(found) != shown:
+            shown = _left(found)
+            note(f"draining {broker_group}: {shown}")
         await asyncio.sleep(EVERY_S)
         before = found
         # Slots that were on their way at first are moved when they have arrived.

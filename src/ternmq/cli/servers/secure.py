@@ -81,7 +81,7 @@ def initialise(
     nodes = _names(cluster, CertificateFlag.node, group)
     node = authority.issue(CertificateOrder(name=NODE, hosts=hosts, nodes=nodes, days=days))
     admin = authority.issue(CertificateOrder(name=ADMIN, days=days))
-    url = _url("127.0.0.1:7700", authority.file, admin)
+    url = _url(f"{ADMIN}@127.0.0.1:7700", authority.file, admin)
     if as_json:
         show_json({"ca": str(authority.file), "node": _paths(node), "admin": _paths(admin)})
         return
@@ -92,15 +92,18 @@ def initialise(
                 f"# The node is reached as: {', '.join(dict.fromkeys(hosts))}",
                 "# Write this into the node's config file, for example tern.toml:",
                 *_settings(authority.file, node),
-                'tls_client_certificates = "required"  # or leave it out: anybody may connect',
+                "security = true  # Logins and rights: nobody does what was not granted.",
                 "",
                 "# Then start it, and use it:",
                 "#   tern up --config tern.toml",
-                f"#   export TERN_URL='{url}'",
+                f"#   export TERN_URL='{url}'   # You are the admin, by certificate.",
                 "#   tern send hello 'my first message'",
-                "# Certificates for other servers and applications:",
-                f"#   tern secure cert {folder} broker-east --for broker --group east --host HOST",
+                "# An application: a certificate (or a password), a user of its name, its rights:",
                 f"#   tern secure cert {folder} shop --for client",
+                "#   tern user add shop --no-password",
+                "#   tern grant add shop publish 'order.*'",
+                "# Another server:",
+                f"#   tern secure cert {folder} broker-east --for broker --group east --host HOST",
             ]
         )
     )

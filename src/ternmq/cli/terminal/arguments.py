@@ -13,7 +13,7 @@ FLAGS = ("--json",)
 
 
 def arranged(root: Any, words: Sequence[str]) -> list[str]:
-    """The same line with such options where the command looks for them.
+    """The command line with such options where the command looks for them.
 
     `root` is the command of Click that has all others below it; newer Typers bring a Click of
     their own, so it is known by what it has.

@@ -147,14 +147,14 @@ async def until_there(
     attempt: "Callable[[], Awaitable[T]]", what: str, *, pause_s: float = WAIT_S
 ) -> T:
     """Try until it is not `Unavailable`; say so once, and when the reason changes."""
-    said = ""
+    reason = ""
     while True:
         try:
             return await attempt()
         except Unavailable as error:
-            if error.message != said:
-                said = error.message
-                note(f"waiting for {what}: {said}")
+            if error.message != reason:
+                reason = error.message
+                note(f"waiting for {what}: {reason}")
         await asyncio.sleep(pause_s)
 
 

@@ -14,7 +14,7 @@ _OTHER = re.compile(r"[^\n -~]")
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """The same text with everything escaped that is not to be seen, besides what is in `keep`."""
+    """A text with everything escaped that is not to be seen, besides what is in `keep`."""
     if text.isprintable():
         return text
     return "".join(
@@ -23,7 +23,7 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same for several lines of our own."""
+    """Several lines of our own, each made printable."""
     return printable(text, keep="\n\t")
 
 

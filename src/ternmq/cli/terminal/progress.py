@@ -34,7 +34,7 @@ async def progress(what: str, total: int | None, done: Callable[[], int]) -> Asy
 
 @contextmanager
 def byte_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """The same for work that tells by itself how many bytes are done, of how many."""
+    """A progress bar for work that tells by itself how many bytes are done, of how many."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return

@@ -38,7 +38,7 @@ def parse_start(text: str, *, now: datetime) -> StartPoint:
 
 
 def as_start(point: StartPoint) -> Start:
-    """The same for the wire."""
+    """A start as it is sent."""
     if isinstance(point, datetime):
         return Start(at="time", value=max(0, int(point.timestamp() * 1000)))
     if isinstance(point, int):

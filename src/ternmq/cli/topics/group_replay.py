@@ -56,7 +56,7 @@ def replay(
     )
     latest = ReplayProgress(name=wanted.name)
 
-    def told(progress: ReplayProgress) -> None:
+    def on_progress(progress: ReplayProgress) -> None:
         nonlocal latest
         latest = progress
 
@@ -66,7 +66,7 @@ def replay(
             confirm(f"Replay up to {total} messages of {topic} into group {into}?", yes=yes)
             note(f"replay {wanted.name}; if it stops, go on with --resume {wanted.name}")
         async with progress("replay", total, lambda: latest.looked):
-            return await mq.admin.replay(wanted, told)
+            return await mq.admin.replay(wanted, on_progress)
 
     done = use(url, job)
     if as_json:

@@ -1,17 +1,24 @@
-"""Users and grants, asked of meta servers. Of a password only a verifier is sent."""
+"""Users, grants and tokens, asked of meta servers. Of a password only a verifier is sent."""
 
 import asyncio
 
 from ternmq.client.admin.calls import AdminCalls
 from ternmq.client.model.arguments import typed_calls
+from ternmq.client.model.durations import Duration, seconds_of
 from ternmq.core.errors import IdentityNotFound
 from ternmq.core.ids import check_name
 from ternmq.security.access.rights import check_grant, check_pattern
 from ternmq.security.access.scram import ITERATIONS, make_verifier
 from ternmq.security.access.secret import Secret
 from ternmq.wire.messages.limits import (
+    AccessToken,
+    AccessTokens,
     Grant,
     GrantSet,
+    TokenCreate,
+    TokenCreated,
+    TokenFind,
+    TokenRevoke,
     User,
     UserFind,
     UserNamed,
@@ -21,6 +28,8 @@ from ternmq.wire.messages.limits import (
 )
 from ternmq.wire.numbers import Command
 
+TOKEN_S_MAX = 366 * 24 * 3600.0
+
 
 @typed_calls
 class AccessAdmin(AdminCalls):
@@ -29,13 +38,14 @@ class AccessAdmin(AdminCalls):
     async def add_user(
         self,
         name: str,
-        password: str | Secret,
+        password: str | Secret | None = None,
         apps: list[str] | None = None,
         iterations: int = ITERATIONS,
     ) -> User:
-        """Make a user, who may be these applications (its own name) and has no rights yet."""
+        """Make a user, who may be these applications (its own name) and has no rights yet. Without
+        a password it comes in by a certificate of its name."""
         check_name("user", name)
-        verifier = await _verifier(password, iterations)
+        verifier = None if password is None else await _verifier(password, iterations)
         wanted = UserSet(name=name, create=True, verifier=verifier, apps=apps or [])
         return await self._cluster.ask_meta(Command.USER_SET, wanted, User)
 
@@ -79,6 +89,32 @@ class AccessAdmin(AdminCalls):
     ) -> User:
         """Take such a line away again."""
         return await self._set_grant(identity, action, resource, deny=deny, remove=True)
+
+    async def create_token(
+        self,
+        user: str,
+        expires: Duration = 3600.0,
+        narrow: list[tuple[str, str]] | None = None,
+    ) -> TokenCreated:
+        """A token by which somebody is this user for so long; for (action, resource) lines only, if
+        it is narrowed. One's own may be made without a right, except by a token."""
+        check_name("user", user)
+        expires_s = seconds_of("expires", expires, 1.0, TOKEN_S_MAX)
+        lines = None
+        if narrow is not None:
+            lines = [check_grant(Grant(action=line[0], resource=line[1])) for line in narrow]
+        wanted = TokenCreate(user=user, expires_in_ms=int(expires_s * 1000), narrow=lines)
+        return await self._cluster.ask_meta(Command.TOKEN_CREATE, wanted, TokenCreated)
+
+    async def tokens(self, user: str = "") -> list[AccessToken]:
+        """Those that have not ended, of one user or of all."""
+        found = await self._cluster.ask_meta(Command.TOKEN_LIST, TokenFind(user=user), AccessTokens)
+        return found.tokens
+
+    async def revoke_tokens(self, user: str, token_id: str = "") -> list[AccessToken]:
+        """One, or all that were made until now; their connections end within a second."""
+        wanted = TokenRevoke(user=user, id=token_id)
+        return (await self._cluster.ask_meta(Command.TOKEN_REVOKE, wanted, AccessTokens)).tokens
 
     async def _set_grant(
         self, identity: str, action: str, resource: str, *, deny: bool, remove: bool

@@ -112,7 +112,7 @@ async def look(cluster: Cluster, broker_group: str) -> DrainProgress:
 
 
 async def look_delay(cluster: Cluster, name: str) -> DrainProgress:
-    """The same of a delay server: what it still has to send."""
+    """What a delay server that is drained still has to send."""
     await cluster.refresh()
     routes = [route for route in cluster.routes() if route.kind == "delay"]
     here = [route for route in routes if route.broker_group == name]

@@ -81,7 +81,7 @@ def check_replay(wanted: Replay) -> None:
 
 
 async def run_replay(
-    cluster: Cluster, wanted: Replay, told: Callable[[ReplayProgress], None]
+    cluster: Cluster, wanted: Replay, on_progress: Callable[[ReplayProgress], None]
 ) -> ReplayProgress:
     check_replay(wanted)
     groups = await _groups(cluster, wanted)
@@ -101,7 +101,7 @@ async def run_replay(
                 filtered=progress.filtered + step.filtered,
                 unreadable=progress.unreadable + step.unreadable,
             )
-            told(progress)
+            on_progress(progress)
             if step.next <= at:
                 break  # The rest was removed meanwhile.
             at = step.next

@@ -27,7 +27,7 @@ from ternmq.client.app.handler_loop import HandlerLoop
 from ternmq.client.app.handler_pool import make_pool
 from ternmq.client.app.last_attempts import LastAttempts
 from ternmq.client.app.loop_watch import watch_lag
-from ternmq.client.app.subscriber import Feeding, Subscriber, SubscriberOptions
+from ternmq.client.app.subscriber import Subscriber, SubscriberFactory, SubscriberOptions
 from ternmq.client.client import Client, connect
 from ternmq.client.config import ConnectOptions, make_config
 from ternmq.client.consuming.consumer import Consumer
@@ -103,10 +103,10 @@ class App:
         handled (`ternmq.inbox`) and hands the handler a session. The rest is passed to
         `consumer` (start, prefetch, filter, ordered, …).
         """
-        feeding = Feeding(topics, group, dict(options))
+        factory = SubscriberFactory(topics, group, dict(options))
 
         def register(handler: H) -> H:
-            self._subscribers.append(feeding.of(handler))
+            self._subscribers.append(factory.of(handler))
             return handler
 
         return register

@@ -75,7 +75,7 @@ class Subscriber:
         return getattr(self.handler, "__name__", type(self.handler).__name__)
 
 
-class Feeding:
+class SubscriberFactory:
     """The options of one decorator, checked; `of` a handler makes the subscriber."""
 
     def __init__(self, topics: str | Sequence[str], group: str, options: dict[str, Any], /) -> None:

@@ -46,7 +46,7 @@ class Subscriptions:
         self._joined: dict[str, Subscription] = {}
         self._joining: dict[str, asyncio.Task[None]] = {}
         self._resting = False
-        self._told: set[str] = set()
+        self._declared: set[str] = set()
         """Topics whose group the code has set, as the log says."""
 
     def __iter__(self) -> Iterator[Subscription]:
@@ -144,10 +144,10 @@ class Subscriptions:
         broker, reader = self._cluster.broker(group), self._cluster.reader(group)
         subscription = Subscription(broker, plan, self._sink, reader=reader, now=self._now)
         try:
-            there = await declare_settings(self._cluster, group, plan, self._told)
+            there = await declare_settings(self._cluster, group, plan, self._declared)
             await subscription.start()
             if not there:
-                await declare_settings(self._cluster, group, plan, self._told)
+                await declare_settings(self._cluster, group, plan, self._declared)
         except BaseException:
             await subscription.stop()
             raise

@@ -156,7 +156,7 @@ class Message:
         return source.settle_later(self._delivery, rows, outcome)
 
     def held(self) -> "HeldMessage":
-        """The same message, for a handler whose caller settles it when its transaction has ended.
+        """This message, for a handler whose caller settles it when its transaction has ended.
 
         Used by `ternmq.inbox`.
         """

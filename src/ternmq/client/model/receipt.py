@@ -106,7 +106,7 @@ class Receipt:
 
     @property
     def id_bytes(self) -> bytes:
-        """The same id as servers know it."""
+        """The message id as servers know it."""
         explicit = self._explicit_id()
         return self._number().to_bytes(16, "big") if explicit is None else explicit
 

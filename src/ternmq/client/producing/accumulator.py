@@ -200,7 +200,7 @@ class OpenBatch:
             share.answered(row - at, end - row, published, row, error)
 
     def halves(self) -> "tuple[OpenBatch, OpenBatch]":
-        """The same rows in two open batches."""
+        """The rows of this batch in two open batches."""
         middle = len(self.rows) // 2
         assert middle > 0
         first, second = (

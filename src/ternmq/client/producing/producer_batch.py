@@ -134,7 +134,7 @@ class ProducerBatch:
     def halves(
         self, second_done: Callable[[int], OnDone] | None = None
     ) -> "tuple[ProducerBatch, ProducerBatch]":
-        """The same rows with the same ids in two batches, not yet encoded. `second_done` makes who
+        """Its rows with their ids in two batches, not yet encoded. `second_done` makes who
         hears of the second one, by the row with which it begins."""
         first, second = self.open_batch.halves()
         whole, middle = self.published, len(first.rows)
@@ -154,7 +154,7 @@ class ProducerBatch:
         return made[0], made[1]
 
     def again(self) -> "ProducerBatch":
-        """The same bytes for another group, though this one may have stored them."""
+        """The bytes of this batch for another broker group, where this may have stored them."""
         made = ProducerBatch(
             self.open_batch,
             self.published,
@@ -168,7 +168,7 @@ class ProducerBatch:
         return made
 
     def take_over(self, before: "ProducerBatch") -> None:
-        """It takes the place of one that another group had."""
+        """This batch takes the place of one that another broker group had."""
         self.deadline, self.again_after, self.tries_max = before.window
         self.tried, self.refusals = before.tried, before.refusals + 1
         self.tries = before.tries
@@ -185,7 +185,7 @@ class ProducerBatch:
         return self.tries_max is not None and self.tries >= self.tries_max
 
     def sent_to(self, epoch: int) -> None:
-        """It is on its way to a server; one that had no role yet may have any by now."""
+        """This batch is on its way to a server; one that had no role yet may have any by now."""
         self.tries += 1
         self.unanswered.append(epoch or inf)
 

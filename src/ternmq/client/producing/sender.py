@@ -58,7 +58,7 @@ OF_ITS_REPLICAS = (NotMaster, ReadOnly)
 log = get_logger()
 
 
-class OtherGroups(Protocol):
+class OtherBrokerGroups(Protocol):
     """Where a batch may go that this group does not take."""
 
     def elsewhere(self, batch: ProducerBatch, *, stored: bool) -> bool:
@@ -75,7 +75,7 @@ class Sender:
         self,
         broker_group: str,
         link: Link,
-        others: OtherGroups,
+        others: OtherBrokerGroups,
         background: Background,
         *,
         allow_duplicates: bool,
@@ -162,12 +162,12 @@ class Sender:
                     if not error.retryable:  # Else the link spaces the attempts, the sweep ends.
                         self._fail_all(error)
                     self.breaker.failed(self._loop.time())
-                    self._part_with_waiting(error)
+                    self._move_waiting(error)
         finally:
             self._connecting = None
         self._pump()
 
-    def _part_with_waiting(self, error: TernError) -> None:
+    def _move_waiting(self, error: TernError) -> None:
         """The group cannot be reached: give batches that were never sent to other groups."""
         for batch in list(self._waiting):
             batch.tries += 1

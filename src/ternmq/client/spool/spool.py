@@ -54,7 +54,7 @@ class SpooledMessage:
     future: "asyncio.Future[Receipt] | None" = None
 
 
-class FindsGroups(SendsOnce, Protocol):
+class FindsBrokerGroups(SendsOnce, Protocol):
     """What the spool sends by."""
 
     async def find_groups(self) -> list[str]:
@@ -65,7 +65,13 @@ class Spool:
     """Accepts messages and sends them, through a file."""
 
     def __init__(
-        self, directory: Path, mq: FindsGroups, *, size_max: int, clock: Clock, on_error: OnFailure
+        self,
+        directory: Path,
+        mq: FindsBrokerGroups,
+        *,
+        size_max: int,
+        clock: Clock,
+        on_error: OnFailure,
     ) -> None:
         self._mq = mq
         self._on_error = on_error

@@ -138,7 +138,7 @@ class Transaction:
         immunity: float | timedelta | None = None,
         **options: Unpack[SendOptions],
     ) -> HalfReceipts:
-        """The same for many; `bodies` are bodies or `Outgoing`."""
+        """Send many messages in this transaction; `bodies` are bodies or `Outgoing`."""
         if self.state != "open":
             raise BadRequest(f"this transaction is {self.state.replace('_', ' ')}; begin another")
         info = self._info

@@ -23,8 +23,8 @@ from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.routes import WATCH_MS, RouteCache
 from ternmq.discovery.url import read_url
 from ternmq.rpc.connection import Connection, request
-from ternmq.rpc.guarded.user_login import UserGreeting, UserLogin
-from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting, over
+from ternmq.rpc.guarded.user_login import Login
+from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting, UserProof, over
 from ternmq.security.tls.client_tls import ClientTls, OutgoingTls
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.order_keys import Placement
@@ -82,7 +82,7 @@ class Cluster:
         timeout: float,
         credential: NodeCredential | None = None,
         tls: OutgoingTls | None = None,
-        login: UserLogin | None = None,
+        login: Login | None = None,
         refresh_s: float = WATCH_MS / 1000,
     ) -> None:
         """With a `credential` it is a server of the cluster that asks; `tls` is its own then, else
@@ -130,8 +130,8 @@ class Cluster:
         hello = msgspec.structs.replace(self.hello, session=secrets.token_bytes(16))
         return over(self._as_user(hello), self._tls)
 
-    def _as_user(self, hello: Hello) -> Hello | UserGreeting:
-        return hello if self._login is None else UserGreeting(hello, self._login)
+    def _as_user(self, hello: Hello) -> Hello | UserProof:
+        return hello if self._login is None else self._login.greeting(hello)
 
     def routes(self) -> list[Route]:
         return self.known_routes.servers if self.known_routes is not None else []

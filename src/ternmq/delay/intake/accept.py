@@ -45,9 +45,15 @@ class PendingAccept(PendingBatch):
 
     __slots__ = ("done",)
 
-    def __init__(self, append: Append, peer: Peer | None, correlation: int = 0) -> None:
+    def __init__(
+        self,
+        append: Append,
+        peer: Peer | None,
+        correlation: int = 0,
+        done: "asyncio.Future[None] | None" = None,
+    ) -> None:
         super().__init__(append, peer, correlation)
-        self.done: asyncio.Future[None] | None = None
+        self.done = done
         """Where this server brought it itself."""
 
 
@@ -79,7 +85,7 @@ class Acceptor:
             AnswerFlags(gate, synced=True, traced=False),
         )
         self._target: MessageTarget[PendingAccept] = MessageTarget(
-            store.wal.messages, attrgetter("append"), self._told, offers_alone=False
+            store.wal.messages, attrgetter("append"), self._round_done, offers_alone=False
         )
         self.rounds = GroupCommit("the delay server", "tern-delay-wal", [self._target], gate)
 
@@ -145,10 +151,9 @@ class Acceptor:
         incoming = describe_stored(batch)
         append = append_of(batch, incoming, topic.id, stamp.received_at_ms, stamp)
         self._store.names[topic.id] = topic.name
-        pending = PendingAccept(append, None)
-        pending.done = asyncio.get_running_loop().create_future()
-        self.rounds.put(self._target, pending)
-        await asyncio.shield(pending.done)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.rounds.put(self._target, PendingAccept(append, None, done=done))
+        await asyncio.shield(done)
 
     async def topic_of(self, name: str) -> Topic | None:
         """The topic of that name, made if that is allowed."""
@@ -157,7 +162,7 @@ class Acceptor:
             topic = await self._directory.create_topic(name, TopicSettings())
         return topic
 
-    def _told(self, items: list[PendingAccept], error: TernError | None) -> None:
+    def _round_done(self, items: list[PendingAccept], error: TernError | None) -> None:
         for item in items:
             self._tell(item, error)
         if error is None:

@@ -110,7 +110,7 @@ def _open_schedules(found: Opened) -> None:
             hour.wal_offset, hour.wal_pieces = before.wal_offset, before.wal_pieces
             hour.next_due = before.next_due
             hour.topics.update(dict(before.topics))
-        entries: _Whole[IndexedRows] = _Whole(entry_of)
+        entries: _WholeRecords[IndexedRows] = _WholeRecords(entry_of)
         lost = files.recover(
             start,
             start=hour.length,
@@ -132,7 +132,7 @@ def _open_dispatches(found: Opened) -> None:
     known = {hour.start: hour.decided for hour in found.known.hours if hour.decided}
     for start in sorted(known.keys() & found.hours.keys() | {*files.found()}):
         hour = found.hours[start]
-        decisions: _Whole[Decision] = _Whole(decode)
+        decisions: _WholeRecords[Decision] = _WholeRecords(decode)
         lost = files.recover(
             start,
             start=0,
@@ -219,7 +219,7 @@ def open_journal(found: Opened, *, suffix: bool) -> Journal:
     return Journal(segments, files, safe_offset=safe)
 
 
-class _Whole(Generic[Record]):
+class _WholeRecords(Generic[Record]):
     """Whole records that recovery met; those behind a torn one do not count."""
 
     def __init__(self, parse: Callable[[bytes], Record]) -> None:

@@ -29,7 +29,7 @@ RECORDS_MAX = 4_096  # Loaded in one step, however small: each costs the event l
 
 
 @dataclass(slots=True)
-class _Tail:
+class _ScheduleTail:
     """How far an hour's file is."""
 
     rows: int = 0
@@ -73,8 +73,8 @@ class ScheduleLog:
         self.hour_ms = hour_ms
         self.floor_ms = floor_ms
         """No hour of this length starts earlier: one of another length was there, and is gone."""
-        self._tails: dict[int, _Tail] = {
-            hour.start: _Tail(hour.rows, hour.wal_offset, hour.wal_pieces) for hour in hours
+        self._tails: dict[int, _ScheduleTail] = {
+            hour.start: _ScheduleTail(hour.rows, hour.wal_offset, hour.wal_pieces) for hour in hours
         }
 
     def use_hours(self, hour_ms: int, floor_ms: int) -> None:
@@ -143,7 +143,7 @@ class ScheduleLog:
     def _append(
         self, hour: int, pieces: list[HourPiece], origins: list[tuple[int, bytes]], done: Scheduled
     ) -> None:
-        tail = self._tails.get(hour) or _Tail()
+        tail = self._tails.get(hour) or _ScheduleTail()
         at, row = self.files.ends.get(hour, 0), tail.rows
         durable = self.files.synced.get(hour, 0)
         entries: list[IndexedRows] = []

@@ -31,7 +31,7 @@ class DueRows(NamedTuple):
     due_ms: np.ndarray
 
 
-class _Run:
+class _DueRun:
     __slots__ = ("due_ms", "high", "late", "rows")
 
     def __init__(self, due_ms: np.ndarray, rows: np.ndarray) -> None:
@@ -61,7 +61,7 @@ class Wheel:
     """The due times of all loaded hours."""
 
     def __init__(self) -> None:
-        self._runs: dict[int, list[_Run]] = {}
+        self._runs: dict[int, list[_DueRun]] = {}
 
     def __len__(self) -> int:
         """Rows not popped yet."""
@@ -84,11 +84,11 @@ class Wheel:
         if not len(rows):
             return
         runs = self._runs.setdefault(hour, [])
-        runs.append(_Run(due_ms.astype(np.int64), rows.astype(np.uint32)))
+        runs.append(_DueRun(due_ms.astype(np.int64), rows.astype(np.uint32)))
         if sum(run.left < RUN_ROWS_MAX for run in runs) > RUNS_MAX:
             self._merge(runs)
 
-    def _merge(self, runs: list[_Run]) -> None:
+    def _merge(self, runs: list[_DueRun]) -> None:
         """The smaller half of the small runs becomes one."""
         runs.sort(key=lambda run: run.left, reverse=True)
         keep = sum(run.left >= RUN_ROWS_MAX for run in runs) + RUNS_MAX // 2
@@ -101,7 +101,7 @@ class Wheel:
         del runs[keep:]
         all_due, all_rows = np.concatenate(due_ms), np.concatenate(rows)
         order = np.argsort(all_due, kind="stable")
-        runs.append(_Run(all_due[order], all_rows[order]))
+        runs.append(_DueRun(all_due[order], all_rows[order]))
 
     def drop(self, hour: int) -> None:
         self._runs.pop(hour, None)

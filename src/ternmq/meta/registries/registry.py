@@ -156,7 +156,7 @@ class Registry(Protocol):
         """Keep it, or its new address."""
 
     def forget_server(self, route: Route) -> None:
-        """It is gone for good; an unknown one is no error."""
+        """A server is gone for good; an unknown one is no error."""
 
     def hold(self, silent_s: Mapping[str, float]) -> None:
         """Exactly these servers are heard by the meta server whose registry this is; each was so

@@ -364,8 +364,8 @@ def _names_of(connection: sa.Connection, ids: Iterable[int]) -> dict[int, str]:
 
 
 def _reserve(connection: sa.Connection, used: InUse, now_ms: int) -> Behind:
-    told = sa.or_(TOPICS.c.live_name.is_not(None), TOPICS.c.deleted_at_ms.is_not(None))
-    known = connection.execute(sa.select(TOPICS.c.id).where(told)).scalars()
+    named = sa.or_(TOPICS.c.live_name.is_not(None), TOPICS.c.deleted_at_ms.is_not(None))
+    known = connection.execute(sa.select(TOPICS.c.id).where(named)).scalars()
     unknown = used.topic_ids.difference(known)
     _mark(connection, TOPICS, max(unknown, default=0), {"created_at_ms": now_ms, "settings": "{}"})
     new = {"created_at_ms": now_ms, "topic_id": 0}

@@ -40,8 +40,8 @@ def heard_by_others(connection: sa.Connection, holder: str) -> dict[str, float]:
     """For how many seconds each was silent towards every other meta server."""
     now_ms = _now_ms(connection)
     latest = sa.select(HEARD.c.member, sa.func.max(HEARD.c.at_ms).label("at_ms"))
-    told = sa.and_(HEARD.c.holder != holder, HEARD.c.at_ms <= now_ms + SKEW_MS)
-    rows = connection.execute(latest.where(told).group_by(HEARD.c.member))
+    others = sa.and_(HEARD.c.holder != holder, HEARD.c.at_ms <= now_ms + SKEW_MS)
+    rows = connection.execute(latest.where(others).group_by(HEARD.c.member))
     return {row.member: max(0.0, (now_ms - row.at_ms) / 1000) for row in rows}
 
 

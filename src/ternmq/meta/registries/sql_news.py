@@ -54,8 +54,8 @@ def news_since(connection: sa.Connection, since: int) -> News:
     live = TOPICS.c.live_name.is_not(None)
     chosen = sa.select(NEWS.c.kind, NEWS.c.what)
     between = sa.and_(NEWS.c.version > since, NEWS.c.version <= version)
-    told = connection.execute(chosen.where(between)).all() if version > since else []
-    too_much = any(row.kind == "everything" for row in told)
+    rows = connection.execute(chosen.where(between)).all() if version > since else []
+    too_much = any(row.kind == "everything" for row in rows)
     if too_much or version < since or version - since >= NEWS_KEPT:
         # Another registry than the one that was asked before, or too long ago.
         every = connection.execute(sa.select(*TOPIC_COLUMNS).where(live).order_by(TOPICS.c.id))
@@ -69,7 +69,7 @@ def news_since(connection: sa.Connection, since: int) -> News:
             everything=True,
             standings=all_standings(connection),
         )
-    ids = {row.what for row in told if row.kind == "topic"}
+    ids = {row.what for row in rows if row.kind == "topic"}
     topics = []
     for some in chunks(sorted(ids)):
         found = sa.select(*TOPIC_COLUMNS).where(sa.and_(live, TOPICS.c.id.in_(some)))
@@ -78,8 +78,8 @@ def news_since(connection: sa.Connection, since: int) -> News:
         version=version,
         topics=topics,
         deleted=frozenset(ids.difference(topic.id for topic in topics)),
-        servers=any(row.kind == "server" for row in told),
-        standings=all_standings(connection) if any(row.kind == "standing" for row in told) else [],
+        servers=any(row.kind == "server" for row in rows),
+        standings=all_standings(connection) if any(row.kind == "standing" for row in rows) else [],
     )
 
 

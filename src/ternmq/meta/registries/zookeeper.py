@@ -338,10 +338,10 @@ class ZooKeeperRegistry:
         if version < since or version - since >= NEWS_KEPT:
             # Another registry than the one that was asked before, or too long ago.
             return self._everything(version)
-        told = self._tree.read([f"/news/{each}" for each in range(since + 1, version + 1)])
-        if None in told:
+        news = self._tree.read([f"/news/{each}" for each in range(since + 1, version + 1)])
+        if None in news:
             return self._everything(version)
-        ids = {each for node in told if node is not None for each in msgspec.json.decode(node)}
+        ids = {each for node in news if node is not None for each in msgspec.json.decode(node)}
         of_topics = ids - {SERVERS_CHANGED, STANDINGS_CHANGED}
         topics = self._topics(sorted(of_topics))
         return News(

@@ -49,9 +49,9 @@ class Alive:
         nodes = (node.partition("=") for node in self._tree.children(self._folder))
         return frozenset(member for member, _, session in nodes if session != self._session)
 
-    def _make(self, member: str, said: bytes) -> None:
+    def _make(self, member: str, content: bytes) -> None:
         with suppress(NodeExistsError):
-            now(self._tree.client.create_async(self._path(member), said, ephemeral=True))
+            now(self._tree.client.create_async(self._path(member), content, ephemeral=True))
 
     def _drop(self, member: str) -> None:
         with suppress(NoNodeError):

@@ -87,11 +87,11 @@ class ZooKeeperTree:
         data, stat = self.asked(lambda: now(self.client.get_async("/state")))
         return msgspec.json.decode(data, type=State), stat.version
 
-    def commit(self, change: TransactionRequest, after: State, at: int, told: list[int]) -> None:
+    def commit(self, change: TransactionRequest, after: State, at: int, topics: list[int]) -> None:
         """Everything in `change`, if `/state` is still what it was; else `Overtaken`."""
         after = msgspec.structs.replace(after, version=after.version + 1)
         change.set_data("/state", msgspec.json.encode(after), version=at)
-        change.create(f"/news/{after.version}", msgspec.json.encode(told))
+        change.create(f"/news/{after.version}", msgspec.json.encode(topics))
         results = self.asked(lambda: now(change.commit_async()))
         errors = [each for each in results if isinstance(each, KazooException)]
         causes = [

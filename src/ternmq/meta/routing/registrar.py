@@ -46,20 +46,20 @@ Key = tuple[str, str, str]
 class _There:
     """A server as it was heard last."""
 
-    said: Register
+    register: Register
     heard: float
 
 
 class Present:
     """A server of this process; the same as `discovery.registration.Heartbeats` for others."""
 
-    def __init__(self, registrar: "Registrar", said: Register) -> None:
+    def __init__(self, registrar: "Registrar", register: Register) -> None:
         self._registrar = registrar
-        self.said = said
+        self.register = register
 
     def set_epoch(self, epoch: int) -> None:
-        self.said = msgspec.structs.replace(self.said, epoch=epoch)
-        self._registrar.put(self.said, ALWAYS)
+        self.register = msgspec.structs.replace(self.register, epoch=epoch)
+        self._registrar.put(self.register, ALWAYS)
 
 
 class Registrar:
@@ -78,7 +78,7 @@ class Registrar:
         self._clock = clock
         self._heartbeat_ms = heartbeat_ms
         self._there: dict[Key, _There] = {}
-        self._told = clock.monotonic()
+        self._told_at = clock.monotonic()
         self._remember()
         directory.on_servers_changed(lambda _: self._remember())
         directory.on_standing_changed(self._stand)
@@ -139,8 +139,8 @@ class Registrar:
     def check_join(self, wanted: MemberJoin) -> None:
         """A broker of an earlier release has the group's messages and joins no group."""
         for there in self._there.values():
-            route = there.said.route
-            if (route.kind, route.broker_group, there.said.member) != (
+            route = there.register.route
+            if (route.kind, route.broker_group, there.register.member) != (
                 wanted.kind,
                 wanted.broker_group,
                 "",
@@ -165,7 +165,7 @@ class Registrar:
         """Servers of their own process, and for how many seconds they have said nothing."""
         now = self._clock.monotonic()
         return [
-            (there.said.route, max(0.0, now - there.heard))
+            (there.register.route, max(0.0, now - there.heard))
             for there in self._there.values()
             if there.heard != ALWAYS
         ]
@@ -174,8 +174,8 @@ class Registrar:
         """Take servers off the routes that were silent for too long."""
         horizon = self._directory.liveness.horizon()
         for there in [each for each in self._there.values() if each.heard < horizon]:
-            route = there.said.route
-            self._forget(there.said)
+            route = there.register.route
+            self._forget(there.register)
             log.warning(
                 "server is silent", kind=route.kind, name=route.broker_group, address=route.address
             )
@@ -188,42 +188,42 @@ class Registrar:
 
     async def run_held(self) -> None:
         """Tell other meta servers which servers this one hears, so that none seems dead to them."""
-        told: frozenset[str] | None = None
+        last_told: frozenset[str] | None = None
         again = min(HELD_S, self._directory.liveness.dead_after_ms / 4000)
         while True:
             now = self._clock.monotonic()
             silent = {
-                there.said.member: 0.0 if there.heard == ALWAYS else max(0.0, now - there.heard)
+                there.register.member: 0.0 if there.heard == ALWAYS else max(0.0, now - there.heard)
                 for there in self._there.values()
-                if there.said.member
+                if there.register.member
             }
-            if silent.keys() != told or now - self._told >= again:
+            if silent.keys() != last_told or now - self._told_at >= again:
                 with suppress(TernError):
                     await self._directory.hold_servers(silent)
-                    told, self._told = frozenset(silent), now
+                    last_told, self._told_at = frozenset(silent), now
             await asyncio.sleep(min(HOLD_S, again))
 
-    def put(self, said: Register, heard: float) -> None:
+    def put(self, register: Register, heard: float) -> None:
         """On the routes as what it is."""
-        if said.member and heard == ALWAYS:
-            self._directory.liveness.stays(said.member)
-        elif said.member:
-            self._directory.liveness.heard(said.member)
-        before = self._there.get(_key(said))
-        if before is not None and before.said.route.address != said.route.address:
-            self._routes.withdraw(before.said.route)
-        self._there[_key(said)] = _There(said, heard)
-        self._routes.announce(self._route(said))
+        if register.member and heard == ALWAYS:
+            self._directory.liveness.stays(register.member)
+        elif register.member:
+            self._directory.liveness.heard(register.member)
+        before = self._there.get(_key(register))
+        if before is not None and before.register.route.address != register.route.address:
+            self._routes.withdraw(before.register.route)
+        self._there[_key(register)] = _There(register, heard)
+        self._routes.announce(self._route(register))
 
-    def _drop(self, said: Register) -> None:
+    def _drop(self, register: Register) -> None:
         """It said goodbye."""
-        if said.member:
-            self._directory.liveness.left(said.member)
-        self._forget(said)
+        if register.member:
+            self._directory.liveness.left(register.member)
+        self._forget(register)
 
-    def _forget(self, said: Register) -> None:
-        self._there.pop(_key(said), None)
-        self._routes.withdraw(said.route)
+    def _forget(self, register: Register) -> None:
+        self._there.pop(_key(register), None)
+        self._routes.withdraw(register.route)
 
     async def _catch_up(self, wanted: Register) -> None:
         """Another meta server may know more of the group than we do yet."""
@@ -234,16 +234,16 @@ class Registrar:
                 async with asyncio.timeout(CATCH_UP_S):
                     await self._directory.news.look()
 
-    def _route(self, said: Register) -> Route:
-        route = said.route
+    def _route(self, register: Register) -> Route:
+        route = register.route
         held = self._directory.standing(route.broker_group, route.kind)
-        if not said.member:
+        if not register.member:
             return route
-        leads = said.epoch > 0
+        leads = register.epoch > 0
         if held is not None:
             # Not decided: whoever led goes on with the members it had, as without a registry.
-            named = held.master == said.member or held.claims
-            leads = bool(named) and 0 < said.epoch == held.epoch
+            named = held.master == register.member or held.claims
+            leads = bool(named) and 0 < register.epoch == held.epoch
         role = "master" if leads else "replica"
         draining = held is not None and held.draining
         return msgspec.structs.replace(route, role=role, draining=draining)
@@ -251,9 +251,9 @@ class Registrar:
     def _stand(self, standing: Standing) -> None:
         """Roles may be others now."""
         for there in self._there.values():
-            route = there.said.route
+            route = there.register.route
             if (route.kind, route.broker_group) == (standing.kind, standing.broker_group):
-                self._routes.announce(self._route(there.said))
+                self._routes.announce(self._route(there.register))
         self._remember()
 
     def _remember(self) -> None:
@@ -262,9 +262,9 @@ class Registrar:
     def _refuse_second(self, wanted: Register) -> None:
         route = wanted.route
         there = self._there.get(_key(wanted)) if wanted.member else None
-        if there is not None and there.said.route.address != route.address:
+        if there is not None and there.register.route.address != route.address:
             raise AlreadyExists(
-                f"member {wanted.member} is running at {there.said.route.address}; of a copied "
+                f"member {wanted.member} is running at {there.register.route.address}; of a copied "
                 "data directory delete the file 'member'"
             )
         other = None if wanted.member or route.role != "master" else self._master(route)
@@ -285,9 +285,9 @@ class Registrar:
         return None
 
 
-def _key(said: Register) -> Key:
-    route = said.route
-    return (route.kind, route.broker_group, said.member or route.address)
+def _key(register: Register) -> Key:
+    route = register.route
+    return (route.kind, route.broker_group, register.member or route.address)
 
 
 def _masters(standings: list[Standing]) -> list[Route]:

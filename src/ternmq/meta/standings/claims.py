@@ -41,7 +41,7 @@ def claimed(
         claims.append(Claim(member="", held=standing))
     if claim is not None:
         claims = [each for each in claims if each.member != claim.member] + [claim]
-    known = {each.id: each for told in claims for each in told.held.members}
+    known = {each.id: each for claim in claims for each in claim.held.members}
     known |= {each.id: each for each in standing.members}
     if member is not None:
         known[member.id] = member

@@ -28,7 +28,7 @@ class Liveness:
         self._heard[member_id] = self._clock.monotonic()
 
     def stays(self, member_id: str) -> None:
-        """It is part of this process: there until it leaves."""
+        """The member is part of this process: there until it leaves."""
         self._left.pop(member_id, None)
         self._heard[member_id] = ALWAYS
 
@@ -51,7 +51,7 @@ class Liveness:
         return silent_s is None or silent_s < self.dead_after_ms / 1000
 
     def is_heard(self, member_id: str) -> bool:
-        """It was heard by us, lately; not only that nothing is known."""
+        """The member was heard by us, lately; not only that nothing is known."""
         return member_id in self._heard and self.may_be_alive(member_id)
 
     def horizon(self) -> float:

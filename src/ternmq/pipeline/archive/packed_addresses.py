@@ -21,7 +21,7 @@ def is_packed(value: bytes | None) -> bool:
 
 
 def mended(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows, their addresses as text; the batch itself where they are."""
+    """The rows of a batch, their addresses as text; the batch itself where they are."""
     at = batch.schema.get_field_index(COLUMN)
     if at < 0:
         return batch
@@ -39,7 +39,7 @@ def mended(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def mended_table(table: pa.Table) -> pa.Table:
-    """The same for a table."""
+    """The rows of a table, their addresses as text."""
     return pa.Table.from_batches([mended(each) for each in table.to_batches()], table.schema)
 
 

@@ -72,7 +72,7 @@ class ArchiveStore:
 
     def prepare(self, cluster: str) -> None:
         """Make an archive, or check that this is one, of this cluster."""
-        with _said(f"cannot write to {self.target}"):
+        with _archive_errors(f"cannot write to {self.target}"):
             header = self._read(HEADER)
             if header is None:
                 if set(self._names("")) - {CONTROL}:  # A job may have died right here.
@@ -94,7 +94,7 @@ class ArchiveStore:
 
     def check(self) -> ArchiveHeader:
         """Refuse a folder that is no archive."""
-        with _said(f"cannot read {self.target}"):
+        with _archive_errors(f"cannot read {self.target}"):
             header = self._read(HEADER)
         if header is None:
             raise BadRequest(f"there is no archive at {self.target}")
@@ -156,12 +156,12 @@ class ArchiveStore:
 
     def read(self, path: str) -> bytes | None:
         """A small file below the archive's root; None if there is none."""
-        with _said(f"cannot read {self.target}"):
+        with _archive_errors(f"cannot read {self.target}"):
             return self._read(path)
 
     def create(self, path: str, data: bytes) -> bool:
         """Write one that is not there yet; False if it is."""
-        with _said(f"cannot write to {self.target}"):
+        with _archive_errors(f"cannot write to {self.target}"):
             self._fs.create_dir(self.absolute(path).rpartition("/")[0], recursive=True)
             if self._local:
                 return _create(Path(self.absolute(path)), data)
@@ -296,7 +296,7 @@ def _create(path: Path, data: bytes) -> bool:
 
 
 @contextmanager
-def _said(what: str) -> Iterator[None]:
+def _archive_errors(what: str) -> Iterator[None]:
     """Storage trouble in one line."""
     try:
         yield

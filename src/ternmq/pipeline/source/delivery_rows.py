@@ -155,5 +155,5 @@ def text_of(record: PullRecord) -> str:
     failed = read_failure(record.text, record.at_ms)
     if failed is None:  # Plain text.
         return record.text.decode("utf-8", "replace")
-    said = ": ".join(part for part in (failed.type, failed.text) if part)
-    return "\n".join(part for part in (said, failed.traceback.rstrip()) if part)
+    headline = ": ".join(part for part in (failed.type, failed.text) if part)
+    return "\n".join(part for part in (headline, failed.traceback.rstrip()) if part)

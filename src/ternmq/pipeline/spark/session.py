@@ -43,8 +43,8 @@ def spark_session(
     builder = SparkSession.builder.appName(f"ternmq {name}")
     submitted = "SPARK_ENV_LOADED" in os.environ  # By spark-submit, which knows the master.
     wanted = dict(DEFAULTS) | dict(conf or {})
-    said = wanted.pop("spark.master", None)
-    master = master or said
+    configured = wanted.pop("spark.master", None)
+    master = master or configured
     if master is None and not submitted:
         master = os.environ.get("MASTER", LOCAL)
     if master is not None:

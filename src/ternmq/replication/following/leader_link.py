@@ -24,14 +24,14 @@ ANSWER_S = 20.0
 log = get_logger()
 
 Prepare = Callable[[Followed], Awaitable[None]]
-"""Cuts the logs and adopts the master's history; the intake is idle meanwhile."""
+"""Cuts the logs and adopts the master's history; the writer is idle meanwhile."""
 
 
 class LeaderLink:
     """Follows one master at one epoch."""
 
-    def __init__(self, intake: ReplicaWriter, greeting: Greeting, *, prepare: Prepare) -> None:
-        self._intake = intake
+    def __init__(self, writer: ReplicaWriter, greeting: Greeting, *, prepare: Prepare) -> None:
+        self._writer = writer
         self._greeting = greeting
         self._prepare = prepare
         self._connection: Connection | None = None
@@ -47,26 +47,26 @@ class LeaderLink:
         connection.listen(lost=lambda error: None if lost.done() else lost.set_result(error))
         self._connection, self._misfit = connection, None
         try:
-            await self._intake.settle()  # The first answer is for all that is written.
+            await self._writer.settle()  # The first answer is for all that is written.
             asked = follow()
             self._epoch = asked.epoch
             followed = await request(connection, Command.FOLLOW, asked, Followed, timeout=ANSWER_S)
             if followed.epoch != asked.epoch:
                 raise NotMaster(f"{address} leads epoch {followed.epoch}, not {asked.epoch}")
             await self._prepare(followed)
-            while self._intake.busy:  # A checkpoint may have begun.
-                await self._intake.alone(lambda: None)
-            self._intake.restart(self._answer)
+            while self._writer.busy:  # A checkpoint may have begun.
+                await self._writer.alone(lambda: None)
+            self._writer.restart(self._answer)
             connection.listen(pushed=self._pushed)
-            for number, end in self._intake.ends().items():
+            for number, end in self._writer.ends().items():
                 self._answer(number, end)
             self.following = True
             log.info("following", master=address, epoch=asked.epoch)
-            await asyncio.wait({lost, self._intake.failed}, return_when=asyncio.FIRST_COMPLETED)
-            raise self._misfit or (lost if lost.done() else self._intake.failed).result()
+            await asyncio.wait({lost, self._writer.failed}, return_when=asyncio.FIRST_COMPLETED)
+            raise self._misfit or (lost if lost.done() else self._writer.failed).result()
         finally:
             self.following = False
-            self._intake.halt()
+            self._writer.halt()
             self._connection = None
             connection.abort()
             if not lost.done():
@@ -92,10 +92,10 @@ class LeaderLink:
             self._connection.send(Command.REPLICATED, answer)
 
     def _pushed(self, frame: Frame) -> None:
-        if frame.command != Command.REPLICATE or self._intake.failed.done():
+        if frame.command != Command.REPLICATE or self._writer.failed.done():
             return
         try:
-            self._intake.take(frame.payload, self._epoch)
+            self._writer.take(frame.payload, self._epoch)
         except TernError as error:
             self._misfit = Corrupt(
                 f"bytes of the master do not fit, its log may be damaged there: {error.message}"

@@ -136,14 +136,14 @@ class InSync:
             self.copies.setdefault(member, Copy(moved_at=now))
 
     def give_up_on(self, member: str) -> None:
-        """It led before and is not here: nobody waits for it until it comes."""
+        """A member led before and is not here: nobody waits for it until it comes."""
         if member in self.copies and not self.copies[member].connected:
             self.copies[member].moved_at = float("-inf")
 
     # -- what members say
 
     def came(self, member: str, now: float) -> Copy:
-        """It follows: what it has is not known yet. One that comes again and again and takes
+        """A member follows: what it has is not known yet. One that comes again and again and takes
         nothing (a full disk) has to become late all the same."""
         before = self.copies.get(member)
         copy = self.copies[member] = Copy(connected=True, moved_at=now)

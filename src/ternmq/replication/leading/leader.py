@@ -95,9 +95,9 @@ class Leader:
         self._change = change
         self._look = look
         self._in_sync = InSync(me, known_of(standing), rules, now=self._loop.time())
-        self._feeds: dict[str, ReplicaStream] = {}
-        self._feeds_by_peer: dict[Peer, ReplicaStream] = {}
-        self._fed = False
+        self._streams: dict[str, ReplicaStream] = {}
+        self._streams_by_peer: dict[Peer, ReplicaStream] = {}
+        self._streamed = False
         """Somebody was passed bytes of this epoch, whether still here or not."""
         first = {number: led.start_offset for number, led in logs.items()}
         self._needs = {each.id: dict(first) for each in standing.members if each.id != me}
@@ -126,16 +126,16 @@ class Leader:
     # -- as the commit gate
 
     def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
-        for feed in self._feeds.values():
-            feed.streams[log].offer(offset, buffers, sync=sync)
+        for replica in self._streams.values():
+            replica.streams[log].offer(offset, buffers, sync=sync)
 
     def wrote(self, log: int, end: int, durable: int) -> None:
         """The committer looks at the mark itself, so it is not told."""
         self._written[log] = end
         self._durable[log] = durable
         self._update_mark(log, tell=False)
-        for feed in self._feeds.values():
-            feed.streams[log].pump()
+        for replica in self._streams.values():
+            replica.streams[log].pump()
 
     def mark(self, log: int) -> int:
         return self._marks[log]
@@ -145,7 +145,7 @@ class Leader:
         return await asyncio.shield(self.ended)
 
     def undone(self, error: TernError) -> bool:
-        others = bool(self._fed or self._in_sync.required)
+        others = bool(self._streamed or self._in_sync.required)
         if others:
             self.disk_failed = isinstance(error, DiskFailed)
             self._end(f"what replicas may have could not be written here: {error.message}")
@@ -176,7 +176,7 @@ class Leader:
         base = b""
         if any(plan.cut_to < plan.start for plan in plans):
             base = self._history.base()  # Here, because nothing may become safe meanwhile.
-        self._begin_feed(peer, request.member)
+        self._begin_stream(peer, request.member)
         log.info("a replica follows", member=request.member, epoch=self.epoch)
         return Followed(epoch=self.epoch, logs=plans, base=base)
 
@@ -234,19 +234,19 @@ class Leader:
         )
 
     def give_up_on(self, member: str) -> None:
-        """It led before: take it out of the set at once, unless it follows."""
+        """A member led before: take it out of the set at once, unless it follows."""
         self._in_sync.give_up_on(member)
         self._look_again.set()
 
-    def _begin_feed(self, peer: Peer, member: str) -> None:
-        before = self._feeds.pop(member, None)
+    def _begin_stream(self, peer: Peer, member: str) -> None:
+        before = self._streams.pop(member, None)
         if before is not None:
             before.end()
-            self._feeds_by_peer.pop(before.peer, None)
+            self._streams_by_peer.pop(before.peer, None)
             before.peer.close()
-        self._fed = True
-        feed = self._feeds[member] = ReplicaStream(peer, member, self.epoch, self._logs, self)
-        self._feeds_by_peer[peer] = feed
+        self._streamed = True
+        replica = self._streams[member] = ReplicaStream(peer, member, self.epoch, self._logs, self)
+        self._streams_by_peer[peer] = replica
         self._in_sync.came(member, self._loop.time())
         self._update()
 
@@ -255,12 +255,12 @@ class Leader:
         if len(frame.payload) != REPLICATED.size:
             raise ProtocolError("REPLICATED of a wrong size")
         epoch, end, number, _ = REPLICATED.unpack(frame.payload)
-        feed = self._feeds_by_peer.get(peer)
-        if feed is None or epoch != self.epoch or number not in self._logs or self.ended.done():
+        replica = self._streams_by_peer.get(peer)
+        if replica is None or epoch != self.epoch or number not in self._logs or self.ended.done():
             raise ProtocolError("REPLICATED without FOLLOW at this epoch")
-        stream = feed.streams[number]
-        self._in_sync.holds(feed.member, number, end, self._loop.time())
-        self._needs.setdefault(feed.member, {})[number] = end
+        stream = replica.streams[number]
+        self._in_sync.holds(replica.member, number, end, self._loop.time())
+        self._needs.setdefault(replica.member, {})[number] = end
         if not stream.started:
             stream.start(end)
         else:
@@ -268,18 +268,18 @@ class Leader:
                 raise ProtocolError(f"a replica says to have {end}, it was sent {stream.sent}")
             stream.answered(end)
         self._update_mark(number)
-        if feed.member not in self._in_sync.known.in_sync:
+        if replica.member not in self._in_sync.known.in_sync:
             self._look_again.set()
 
     def lost(self, peer: Peer) -> None:
         """A connection is gone; it may have been a replica's."""
-        feed = self._feeds_by_peer.pop(peer, None)
-        if feed is None or self._feeds.get(feed.member) is not feed:
+        replica = self._streams_by_peer.pop(peer, None)
+        if replica is None or self._streams.get(replica.member) is not replica:
             return
-        feed.end()
-        del self._feeds[feed.member]
-        self._in_sync.gone(feed.member)
-        log.warning("a replica is gone", member=feed.member, epoch=self.epoch)
+        replica.end()
+        del self._streams[replica.member]
+        self._in_sync.gone(replica.member)
+        log.warning("a replica is gone", member=replica.member, epoch=self.epoch)
 
     def lag(self, member: str) -> int | None:
         """Bytes that a replica lacks; None if it does not follow."""
@@ -289,7 +289,7 @@ class Leader:
         return sum(end - copy.ends.get(number, 0) for number, end in self._written.items())
 
     def expect(self, member: str, starts: dict[int, int]) -> None:
-        """It is about to follow, from there on."""
+        """A member is about to follow, from there on."""
         self._needs[member] = starts
 
     def needed(self, keep: int) -> dict[int, int]:
@@ -303,7 +303,7 @@ class Leader:
         }
 
     def _members(self) -> frozenset[str]:
-        return self._in_sync.known.members | self._feeds.keys()
+        return self._in_sync.known.members | self._streams.keys()
 
     # -- handing over
 
@@ -412,15 +412,15 @@ class Leader:
     def _update(self) -> None:
         """Whoever is required may be others than before."""
         before, was_paused, now = self.refusal, self.paused, self._loop.time()
-        said = self._in_sync.refusal(now)
-        patient = said is not None and now < self._patient_until
+        reason = self._in_sync.refusal(now)
+        patient = reason is not None and now < self._patient_until
         self.paused = patient or self._handing_over
         if self.ended.done():
             self.refusal = NotMaster("this server no longer leads its broker group")
-        elif said is None or patient:
+        elif reason is None or patient:
             self.refusal = None
-        elif before is None or before.message != said:
-            self.refusal = ReadOnly(said)
+        elif before is None or before.message != reason:
+            self.refusal = ReadOnly(reason)
         if before is None and self.refusal is not None and not self.ended.done():
             log.warning("no messages are taken", reason=self.refusal.message)
         elif before is not None and self.refusal is None:
@@ -436,8 +436,8 @@ class Leader:
             mark = in_sync.mark(number, mark)
         if mark > self._marks[number] and not self.ended.done():
             self._marks[number] = mark
-            for feed in self._feeds.values():
-                feed.tell_soon()
+            for replica in self._streams.values():
+                replica.tell_soon()
             if tell:
                 self._tell()
 
@@ -456,9 +456,9 @@ class Leader:
         if not self.ended.done():
             self.ended.set_result("this server stops leading")
             self._update()
-        for feed in list(self._feeds.values()):
-            feed.end()
-            feed.peer.close()
+        for replica in list(self._streams.values()):
+            replica.end()
+            replica.peer.close()
 
 
 def known_of(standing: Standing) -> KnownMember:

@@ -56,7 +56,7 @@ class StreamMarks(Protocol):
         """Everything below is on the master's disk."""
 
 
-class _Piece(NamedTuple):
+class _StreamPiece(NamedTuple):
     offset: int
     size: int
     buffers: list[Buffer]
@@ -71,7 +71,7 @@ class Stream:
         self._source = source
         self._marks = marks
         self._send = send
-        self._queue: deque[_Piece] = deque()
+        self._queue: deque[_StreamPiece] = deque()
         self._queued = 0
         self._reading = False
         self.started = False
@@ -197,8 +197,10 @@ class ReplicaStream:
             error=repr(error),
             exc_info=None if known else error,
         )
-        told = error if isinstance(error, TernError) else TernError("reading for a replica failed")
-        self.peer.close(told)
+        reason = (
+            error if isinstance(error, TernError) else TernError("reading for a replica failed")
+        )
+        self.peer.close(reason)
 
     def tell_soon(self) -> None:
         """A mark moved; if no bytes carry it soon, it is sent alone."""
@@ -222,17 +224,17 @@ class ReplicaStream:
             stream.started = False
 
 
-def _pieces(offset: int, buffers: list[Buffer], sync: bool) -> list[_Piece]:
+def _pieces(offset: int, buffers: list[Buffer], sync: bool) -> list[_StreamPiece]:
     """Buffers in groups that fit well into frames."""
-    found: list[_Piece] = []
+    found: list[_StreamPiece] = []
     group: list[Buffer] = []
     size = 0
     for buffer in buffers:
         if group and size + len(buffer) > PIECE:
-            found.append(_Piece(offset, size, group, sync))
+            found.append(_StreamPiece(offset, size, group, sync))
             offset, size, group = offset + size, 0, []
         group.append(buffer)
         size += len(buffer)
     if group:
-        found.append(_Piece(offset, size, group, sync))
+        found.append(_StreamPiece(offset, size, group, sync))
     return found

@@ -21,7 +21,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Standing)
 
 
-class GroupRecord:
+class BrokerGroupRecord:
     """The record in a member file. Whoever writes waits for the one before."""
 
     def __init__(self, member: MemberFile) -> None:

@@ -12,7 +12,7 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.metrics.samples import Samples, Source
 from ternmq.replication.config import ReplicaAck, ReplicationConfig
-from ternmq.replication.member.group_record import GroupRecord, has_company
+from ternmq.replication.member.group_record import BrokerGroupRecord, has_company
 from ternmq.replication.member.member_events import NOBODY, MemberEvents
 from ternmq.replication.member.member_place import MemberPlace
 from ternmq.replication.member.role_switch import Role, RoleSwitch
@@ -54,7 +54,7 @@ class MemberContext:
     clock: Clock
     disk: Disk
     member: MemberFile
-    record: GroupRecord
+    record: BrokerGroupRecord
     hello: Greeting
     """How it says hello to other servers."""
     role_switch: RoleSwitch
@@ -92,7 +92,7 @@ class MemberContext:
         return self.member.id
 
     @property
-    def group(self) -> str:
+    def broker_group(self) -> str:
         return self.place.broker_group
 
     @property
@@ -103,7 +103,11 @@ class MemberContext:
     def learn(self, standing: Standing) -> None:
         """News of a broker group, perhaps of this one; never older than what is known. The role
         acts on it when it is on disk, except that another master ends a leadership at once."""
-        if standing.broker_group != self.group or standing.kind != self.kind or standing.claims:
+        if (
+            standing.broker_group != self.broker_group
+            or standing.kind != self.kind
+            or standing.claims
+        ):
             return
         if standing.version > self.standing.version:
             if standing.epoch > self.standing.epoch:
@@ -132,7 +136,9 @@ class MemberContext:
 
     async def lead(self, member: str = "", *, force: bool = False) -> Standing:
         """Ask that a member (else this one) leads at a new epoch."""
-        return await self.directory.lead(self.group, member or self.me, kind=self.kind, force=force)
+        return await self.directory.lead(
+            self.broker_group, member or self.me, kind=self.kind, force=force
+        )
 
     def on_corrupt(self, error: Corrupt) -> TernError:
         """What to say of stored bytes that do not match their checksum; any thread. While others
@@ -215,7 +221,7 @@ class MemberContext:
             await self.record.note_damaged(True)
             self.learn(
                 await self.directory.change_in_sync(
-                    self.group,
+                    self.broker_group,
                     kind=self.kind,
                     epoch=self.standing.epoch,
                     in_sync=sorted((self.me, to)),
@@ -235,7 +241,7 @@ class MemberContext:
         try:
             self.learn(
                 await self.directory.leave_in_sync(
-                    self.group, self.me, self.standing.epoch, kind=self.kind
+                    self.broker_group, self.me, self.standing.epoch, kind=self.kind
                 )
             )
         except TernError as error:

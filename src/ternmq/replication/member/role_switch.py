@@ -72,9 +72,9 @@ class RoleSwitch:
 
     frame: Route
 
-    def __init__(self, group: str, role: ServerRole, *, heartbeat_ms: int) -> None:
-        self._group = group
-        self._said = role
+    def __init__(self, broker_group: str, role: ServerRole, *, heartbeat_ms: int) -> None:
+        self._broker_group = broker_group
+        self._server_role = role
         self._heartbeat_ms = heartbeat_ms
         self._roles: dict[Peer, Role] = {}
         """Under which role each client came."""
@@ -103,9 +103,9 @@ class RoleSwitch:
         self._welcome = Welcome(
             protocol=PROTOCOL_VERSION,
             version=VERSION,
-            role=self._said,
-            node=self._group,
-            broker_group=self._group,
+            role=self._server_role,
+            node=self._broker_group,
+            broker_group=self._broker_group,
             epoch=role.epoch,
             heartbeat_ms=self._heartbeat_ms,
             batch_size_max=BATCH_SIZE_MAX,

@@ -110,7 +110,7 @@ class FollowerService(Protocol):
     def on_safe(self, number: int, advanced: Any) -> None:
         """More of a log counts, as the master says; `advanced` is what `advance` returned."""
 
-    def loops(self, intake: ReplicaWriter) -> Loops:
+    def loops(self, writer: ReplicaWriter) -> Loops:
         """What runs while it follows; files are changed by `ReplicaWriter.alone` only."""
 
     async def scrape(self, out: Samples) -> None: ...
@@ -149,12 +149,12 @@ class ReplicatedStore(Protocol):
     async def reserve(self, context: MemberContext) -> int:
         """Numbers in the data are never given out again; returns the last epoch in it."""
 
-    def serving(
+    def leader_service(
         self, context: MemberContext, leader: Leader, commands: MemberCommands
     ) -> LeaderService:
         """The parts of a master, which hand `commands` to its role; all in the logs counts."""
 
-    def copying(self, context: MemberContext, progress: FollowProgress) -> FollowerService:
+    def follower_service(self, context: MemberContext, progress: FollowProgress) -> FollowerService:
         """The parts of a replica; how it follows is asked of `progress`."""
 
     def close(self) -> None:

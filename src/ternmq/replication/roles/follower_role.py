@@ -47,16 +47,16 @@ log = get_logger()
 class FollowerRole:
     """One time of following, until this member leads or stops; a `FollowProgress`."""
 
-    def __init__(self, context: MemberContext, holding: ReplicatedStore) -> None:
+    def __init__(self, context: MemberContext, store: ReplicatedStore) -> None:
         self._context = context
-        self._holding = holding
-        self._logs = holding.logs
+        self._store = store
+        self._logs = store.logs
         self.trouble = "not following yet"
-        self.role: FollowerService = holding.copying(context, self)
-        self._intake = ReplicaWriter(
+        self.role: FollowerService = store.follower_service(context, self)
+        self._writer = ReplicaWriter(
             self._logs, from_memory=context.from_memory, on_safe=self.role.on_safe
         )
-        self._follower = LeaderLink(self._intake, context.hello, prepare=self._prepare)
+        self._follower = LeaderLink(self._writer, context.hello, prepare=self._prepare)
         self._seldom = LogThrottle()
         self.base = b""
         """What to begin with anew, once the store is closed."""
@@ -66,13 +66,13 @@ class FollowerRole:
     def lag(self) -> int:
         if not self._follower.following:
             return -1
-        return max(0, self._intake.master_ends[MESSAGES] - self._logs[MESSAGES].end)
+        return max(0, self._writer.master_ends[MESSAGES] - self._logs[MESSAGES].end)
 
     async def run(self) -> Standing | None:
         """Returns the standing by which this member leads; None when the server stops."""
-        look = self._holding.look
+        look = self._store.look
         files = partial(self._context.watch_files, look)
-        loops = self.role.loops(self._intake)
+        loops = self.role.loops(self._writer)
         async with background(files=files, master=self._watch_master, **loops):
             while not self._over():
                 if self.role.failed is not None and not await self._context.lost_files(look):
@@ -93,7 +93,7 @@ class FollowerRole:
             await asyncio.sleep(PING_S)
             if await self._follower.hears(SILENT_S):
                 continue
-            if self._context.unfit or await self._context.lost_files(self._holding.look):
+            if self._context.unfit or await self._context.lost_files(self._store.look):
                 continue
             won = await self._try_to_lead()
             if won is not None:
@@ -144,7 +144,7 @@ class FollowerRole:
             self._complain("not following", error)
             if self.base:
                 return None
-            if await self._context.lost_files(self._holding.look):
+            if await self._context.lost_files(self._store.look):
                 return None  # Before it asks to lead.
             if self._context.from_memory and isinstance(error, DiskFailed):
                 await self._context.leave_set()  # What it answered for may not be there.
@@ -209,9 +209,9 @@ class FollowerRole:
             pass
 
     def _ask(self, epoch: int) -> Follow:
-        tables = self._holding.tables()
+        tables = self._store.tables()
         return Follow(
-            broker_group=self._context.group,
+            broker_group=self._context.broker_group,
             member=self._context.me,
             epoch=epoch,
             logs=[
@@ -234,11 +234,11 @@ class FollowerRole:
         cuts = {plan.log: plan.cut_to for plan in followed.logs}
         tables: dict[int, Starts] = {plan.log: plan.epochs for plan in followed.logs}
         waits = self._context.standing.waits
-        await self._intake.alone(lambda: self._holding.adopt(cuts, tables, waits=waits))
+        await self._writer.alone(lambda: self._store.adopt(cuts, tables, waits=waits))
 
     async def close(self) -> None:
         await self.role.close()
-        await self._intake.close()
+        await self._writer.close()
 
 
 async def follow(context: MemberContext, server_kind: ServerKind) -> Standing | None:
@@ -280,19 +280,19 @@ async def _follow(
     """(standing to lead by, base to begin with, whether the data is of no use)."""
     loop = asyncio.get_running_loop()
     epoch = context.member.accepted_epoch
-    holding = await loop.run_in_executor(
+    store = await loop.run_in_executor(
         None, lambda: server_kind.open(epoch, suffix=True, on_corrupt=context.on_corrupt)
     )
     try:
         if context.from_memory:
             await loop.run_in_executor(None, server_kind.note_acks_from_memory, True)
-        replica = FollowerRole(context, holding)
+        replica = FollowerRole(context, store)
         try:
             context.enter(replica.role)
             context.begun(replica.role.scrape)
-            damaged = await context.leave_if_damaged(holding.report, holding.logs)
+            damaged = await context.leave_if_damaged(store.report, store.logs)
             leads = None if damaged else await replica.run()
-            if damaged or (context.unfit and await context.leave_if_damaged(holding.report)):
+            if damaged or (context.unfit and await context.leave_if_damaged(store.report)):
                 return None, b"", await _useless(context, server_kind, replica, "damaged")
             if replica.diverged:
                 return None, b"", await _useless(context, server_kind, replica, "diverged")
@@ -302,8 +302,8 @@ async def _follow(
             context.leave()
             await replica.close()
     finally:
-        context.close_role(holding.logs)
-        await loop.run_in_executor(None, holding.close)
+        context.close_role(store.logs)
+        await loop.run_in_executor(None, store.close)
 
 
 async def _useless(

@@ -22,6 +22,7 @@ from ternmq.replication.leading.in_sync_set import Proposal, Rules
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
 from ternmq.replication.member.member_events import MemberEvents
+from ternmq.replication.member.role_switch import Route
 from ternmq.replication.member.server_kind import (
     LeaderService,
     MemberCommands,
@@ -43,21 +44,20 @@ log = get_logger()
 HAND_OVER_S = 5.0
 SUCCESSOR_S = 2.0
 AGAIN_S = 0.02
-_REPLICATED, _FOLLOW = int(Command.REPLICATED), int(Command.FOLLOW)
 
 
 class PastEpochs:
     """What the leader asks a store about its history."""
 
-    def __init__(self, holding: ReplicatedStore) -> None:
-        self._holding = holding
-        self._starts = holding.tables()
+    def __init__(self, store: ReplicatedStore) -> None:
+        self._store = store
+        self._starts = store.tables()
 
     def starts(self, log: int) -> list[tuple[int, int]]:
         return self._starts[log]
 
     def base(self) -> bytes:
-        return self._holding.base()
+        return self._store.base()
 
 
 class LeaderRole(MemberEvents):
@@ -74,28 +74,30 @@ class LeaderRole(MemberEvents):
         self.commands = MemberCommands(
             follow=self._follow, replicated=leader.replicated, hand_over=self._hand_over
         )
+        self._of_replicas: dict[int, Route] = {
+            Command.FOLLOW: self._follow,
+            Command.REPLICATED: leader.replicated,
+        }
 
     def begin(self, serving: LeaderService) -> None:
         """The parts of a master are made; they need not answer yet."""
         self._of_topics = serving
 
     def serve(self, serving: LeaderService) -> None:
-        """They answer clients from here on."""
+        """The parts of a master answer clients from here on."""
         self._serving = serving
         self._context.role_switch.serve(serving.router.route)
 
     def end(self) -> None:
-        """They are about to be closed."""
+        """The parts of a master are about to be closed."""
         self._of_topics = None
 
     def route(self, peer: Peer, frame: Frame) -> None:
         """While the parts of a master are made: replicas only."""
-        if frame.command == _REPLICATED:
-            self._leader.replicated(peer, frame)
-        elif frame.command == _FOLLOW:
-            self._follow(peer, frame)
-        else:
+        handle = self._of_replicas.get(frame.command)
+        if handle is None:
             raise Unavailable("this server is about to lead its broker group; try again")
+        handle(peer, frame)
 
     def _follow(self, peer: Peer, frame: Frame) -> None:
         request = unpack(frame.payload, Follow)
@@ -134,46 +136,44 @@ async def lead(context: MemberContext, server_kind: ServerKind, standing: Standi
     """Lead at the epoch of this standing until it is over."""
     loop = asyncio.get_running_loop()
     alone = standing.in_sync == [context.me]
-    holding = await loop.run_in_executor(
+    store = await loop.run_in_executor(
         None,
         lambda: server_kind.open(standing.epoch, suffix=not alone, on_corrupt=context.on_corrupt),
     )
     try:
-        if await context.leave_if_damaged(holding.report, holding.logs):
+        if await context.leave_if_damaged(store.report, store.logs):
             return
-        standing = await _reserve(context, holding, standing)
-        await loop.run_in_executor(None, holding.begin_epoch, standing.epoch)
-        leader = _leader(context, holding, standing)
+        standing = await _reserve(context, store, standing)
+        await loop.run_in_executor(None, store.begin_epoch, standing.epoch)
+        leader = _leader(context, store, standing)
         role = LeaderRole(context, leader)
         context.enter(role, role)
         await context.record.note(context.standing)
         leader.learn(context.standing)
         leader.at_least = 1
         leader.give_up_on(context.former)
-        files = partial(context.watch_files, holding.look)
+        files = partial(context.watch_files, store.look)
         async with background(replicas=leader.run, files=files):
-            if await _settled(context, holding, leader):
-                serving = holding.serving(context, leader, role.commands)
+            if await _settled(context, store, leader):
+                serving = store.leader_service(context, leader, role.commands)
                 await _serve(context, server_kind, role, leader, serving)
             leader.end()
         if leader.gives_way_to:
             await context.give_way(leader.gives_way_to)
         elif context.damaged:
-            await context.leave_if_damaged(holding.report)
+            await context.leave_if_damaged(store.report)
         elif leader.disk_failed:
             await context.leave_set()
     finally:
         context.tell_nobody()
         context.leave()
-        context.close_role(holding.logs)
-        await loop.run_in_executor(None, holding.close)
+        context.close_role(store.logs)
+        await loop.run_in_executor(None, store.close)
 
 
-async def _reserve(
-    context: MemberContext, holding: ReplicatedStore, standing: Standing
-) -> Standing:
+async def _reserve(context: MemberContext, store: ReplicatedStore, standing: Standing) -> Standing:
     """Numbers in the data are never given out again; the epoch is above all that were used."""
-    used = await holding.reserve(context)
+    used = await store.reserve(context)
     if standing.epoch <= used:
         log.error("the registry gave out an epoch twice; asking again", epoch=used)
         standing = await context.lead()
@@ -181,11 +181,11 @@ async def _reserve(
     return standing
 
 
-def _leader(context: MemberContext, holding: ReplicatedStore, standing: Standing) -> Leader:
+def _leader(context: MemberContext, store: ReplicatedStore, standing: Standing) -> Leader:
     async def change(wanted: Proposal) -> Standing:
         try:
             changed = await context.directory.change_in_sync(
-                context.group,
+                context.broker_group,
                 kind=context.kind,
                 epoch=standing.epoch,
                 in_sync=sorted(wanted.in_sync),
@@ -203,10 +203,10 @@ def _leader(context: MemberContext, holding: ReplicatedStore, standing: Standing
     return Leader(
         context.me,
         standing,
-        logs=holding.logs,
-        history=PastEpochs(holding),
+        logs=store.logs,
+        history=PastEpochs(store),
         change=change,
-        look=lambda: context.directory.read_standing(context.group, context.kind),
+        look=lambda: context.directory.read_standing(context.broker_group, context.kind),
         rules=Rules(
             lost=context.config.replica_lost,
             timeout=context.config.replica_timeout_ms / 1000,
@@ -215,18 +215,18 @@ def _leader(context: MemberContext, holding: ReplicatedStore, standing: Standing
     )
 
 
-async def _settled(context: MemberContext, holding: ReplicatedStore, leader: Leader) -> bool:
+async def _settled(context: MemberContext, store: ReplicatedStore, leader: Leader) -> bool:
     """Wait until everything on this disk counts, and let it; False when it is over before."""
     moved = asyncio.Event()
     leader.watch(moved.set)
-    ends = {number: log.end for number, log in holding.logs.items()}
+    ends = {number: log.end for number, log in store.logs.items()}
     while any(leader.mark(number) < end for number, end in ends.items()):
         moved.clear()
         await first_of(moved.wait(), context.stop.wait(), leader.over())
         if context.stop.is_set() or leader.ended.done():
             return False
     leader.at_least = None
-    for number, suffix in holding.logs.items():
+    for number, suffix in store.logs.items():
         before = -1
         while before < suffix.safe_offset:
             before = suffix.safe_offset
@@ -248,7 +248,7 @@ async def _serve(
         role.serve(serving)
         async with background(**serving.loops()):
             event = server_kind.title + " leads"
-            log.info(event, group=context.group, epoch=leader.epoch)
+            log.info(event, group=context.broker_group, epoch=leader.epoch)
             context.begun(serving.scrape, epoch=leader.epoch)
             await first_of(context.stop.wait(), leader.over())
             if not leader.ended.done():

@@ -20,7 +20,7 @@ from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.guarding import guarding
 from ternmq.metrics.samples import Samples
 from ternmq.replication.config import MemberConfig
-from ternmq.replication.member.group_record import GroupRecord
+from ternmq.replication.member.group_record import BrokerGroupRecord
 from ternmq.replication.member.member_context import MemberContext
 from ternmq.replication.member.member_place import MemberPlace
 from ternmq.replication.member.role_switch import RoleSwitch
@@ -131,7 +131,7 @@ async def _join(
     member = await loop.run_in_executor(None, MemberFile.open, disk, server_kind.home)
     if await loop.run_in_executor(None, finish_aside, disk, server_kind.home):
         await loop.run_in_executor(None, member.note_damaged, False)
-    record = GroupRecord(member)
+    record = BrokerGroupRecord(member)
     record.check(server_kind.home, place.broker_group, server_kind.kind)
     acks_from_memory = await loop.run_in_executor(None, server_kind.acks_from_memory)
     me = Member(id=member.id, name=place.address.replace(":", "-"), address=place.address)
@@ -175,7 +175,7 @@ async def _join(
         standing=standing,
     )
     directory.on_standing_changed(context.learn)
-    heard = directory.standing(context.group, context.kind)
+    heard = directory.standing(context.broker_group, context.kind)
     if heard is not None:  # It may have changed while it was written down.
         context.learn(heard)
     directory.on_topic_deleted(context.topic_deleted)
@@ -186,7 +186,7 @@ async def _join(
 async def _ask(
     server_kind: ServerKind,
     directory: ClusterDirectory,
-    record: GroupRecord,
+    record: BrokerGroupRecord,
     group: Standing,
     me: Member,
     *,
@@ -209,7 +209,7 @@ async def _stay_joined(context: MemberContext) -> None:
         await asyncio.sleep(STAY_S)
         try:
             if context.record.is_unknown_to(
-                await context.directory.read_standing(context.group, context.kind)
+                await context.directory.read_standing(context.broker_group, context.kind)
             ):
                 context.learn(await context.join())
         except TernError as error:

@@ -34,7 +34,7 @@ async def move(context: MemberContext, server_kind: ServerKind) -> None:
     """Move the data aside; the store is closed. Raises why that is not possible."""
     standing = await _allowed(context, server_kind)
     left = await context.directory.leave_in_sync(
-        context.group, context.me, standing.epoch, kind=context.kind, surely=True
+        context.broker_group, context.me, standing.epoch, kind=context.kind, surely=True
     )
     context.learn(left)
     await context.record.note(left)
@@ -56,7 +56,7 @@ async def _allowed(context: MemberContext, server_kind: ServerKind) -> Standing:
             f"{len(kept)} are aside already and aside_max is {context.config.aside_max}: "
             + (f"look whether {', '.join(kept)} can be deleted" if kept else "move it by hand")
         )
-    standing = await context.directory.read_standing(context.group, context.kind)
+    standing = await context.directory.read_standing(context.broker_group, context.kind)
     if standing is None or standing.claims:
         raise NotMaster("the registry does not know who has everything")
     master = standing.member(standing.master)

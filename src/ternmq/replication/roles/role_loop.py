@@ -46,7 +46,7 @@ async def _again(context: MemberContext) -> Standing | None:
     if context.stop.is_set():
         return None
     try:
-        now = await context.directory.read_standing(context.group, context.kind)
+        now = await context.directory.read_standing(context.broker_group, context.kind)
         if now is not None:
             context.learn(now)
     except TernError as error:

@@ -70,9 +70,11 @@ class Guard:
         audit: AuditLog,
         secret: bytes,
         monotonic: Callable[[], float],
+        now_ms: Callable[[], int],
     ) -> None:
         self.book = book
         self.audit = audit
+        self.now_ms = now_ms
         self._topics = topics
         self._secret = secret
         self.failed_logins = FailedLogins(monotonic)
@@ -121,8 +123,10 @@ class Guard:
         for peer in list(self._peers):
             before = peer.rights
             assert before is not None
-            now = self.book.rights(before.name)
-            if now is None:
+            now = self.book.rights(before.name, before.token)
+            if now is None and self.book.user(before.name) is not None:
+                self._send_away(peer, Unauthorized("the token of this connection was revoked"))
+            elif now is None:
                 self._send_away(peer, Unauthorized(f"there is no user {before.name!r} any more"))
             elif peer.hello is not None and not now.is_app(peer.hello.app):
                 self._send_away(peer, not_app(now, peer.hello.app))

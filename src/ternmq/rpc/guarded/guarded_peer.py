@@ -17,10 +17,18 @@ from ternmq.rpc.buffers import Buffer
 from ternmq.rpc.connection_pool import ConnectionPool
 from ternmq.rpc.entrance import Entrance, read_hello
 from ternmq.rpc.guarded.guard import Guard, address_of, not_app
+from ternmq.rpc.guarded.known_by import (
+    WHO,
+    by_certificate,
+    by_next_token,
+    by_token,
+    check_fresh,
+    methods_of,
+)
 from ternmq.rpc.peer import Handler, Peer
 from ternmq.security.access import scram
 from ternmq.security.access.narrowing import NARROWED, narrowed
-from ternmq.security.access.rights import Right
+from ternmq.security.access.rights import Right, Rights
 from ternmq.security.tls.door import TlsTerms
 from ternmq.security.tls.peer_certificate import PeerCertificate
 from ternmq.wire.frame import Frame
@@ -28,18 +36,19 @@ from ternmq.wire.messages.hello import (
     BY_CERTIFICATE,
     BY_NODE_SECRET,
     BY_SCRAM,
+    BY_TOKEN,
+    BY_USER_CERTIFICATE,
     Auth,
     Challenge,
     Hello,
     ProvenWelcome,
     ScramSalt,
     ScramStart,
+    TokenRenewed,
     Welcome,
 )
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack, unpack
-
-METHODS = [BY_SCRAM]
 
 
 class GuardedPeer(Peer):
@@ -73,7 +82,29 @@ class GuardedPeer(Peer):
     def overdue(self, now: float) -> TernError | None:
         if self.rights is not None and self._guard.stale:
             return Unavailable("for a day nobody could say who may do what; is meta running?")
+        token = None if self.rights is None else self.rights.token
+        if token is not None and token.has_ended(self._guard.now_ms()):
+            return Unauthorized("the token of this connection has ended")
         return super().overdue(now)
+
+    def _take_control(self, frame: Frame) -> None:
+        """Besides: AUTH with the next token of who came by one."""
+        rights = self.rights
+        if frame.command != Command.AUTH or rights is None or rights.token is None or frame.flags:
+            super()._take_control(frame)
+            return
+        try:
+            now = by_next_token(self._guard, self, unpack(frame.payload, Auth).proof)
+        except ProtocolError as error:
+            self.close(error)
+        except TernError as error:
+            self.fail(frame.command, frame.correlation, error)
+        else:
+            assert now.token is not None
+            self.rights = now
+            self.known.clear()
+            left_ms = now.token.left_ms(self._guard.now_ms())
+            self.answer(frame.command, frame.correlation, pack(TokenRenewed(ends_in_ms=left_ms)))
 
 
 class GuardedHandler:
@@ -133,31 +164,35 @@ class GuardedEntrance(Entrance):
             return self._begin(hello, bytes(frame.payload))
         if hello.method in (BY_NODE_SECRET, BY_CERTIFICATE):
             return super().step(frame, address, certificate)
-        raise Unauthorized(
-            "this cluster wants to know who comes: connect to tern://USER@HOST with password=, "
-            "password_file=, or TERN_PASSWORD in the environment",
-            methods=METHODS,
-        )
+        guard, peer = self._guard, self._peer
+        if hello.method == BY_USER_CERTIFICATE or (not hello.method and certificate is not None):
+            return self._enter(hello, by_certificate(guard, peer, hello))
+        if hello.method == BY_TOKEN:
+            return self._enter(hello, by_token(guard, peer, hello, private=peer.private))
+        raise Unauthorized(WHO, methods=methods_of(peer))
 
     def sealed(self, welcome: Welcome) -> bytes:
-        if not self._proof:
+        rights = self._peer.rights
+        token = None if rights is None else rights.token
+        if not self._proof and token is None:
             return super().sealed(welcome)
-        return pack(ProvenWelcome(**msgspec.structs.asdict(welcome), proof=self._proof))
+        left_ms = 0 if token is None else token.left_ms(self._guard.now_ms())
+        said = msgspec.structs.asdict(welcome)
+        return pack(ProvenWelcome(**said, proof=self._proof, ends_in_ms=left_ms))
 
     def _begin(self, hello: Hello, payload: bytes) -> Challenge:
-        guard, source = self._guard, self._peer.address[0]
+        guard, peer = self._guard, self._peer
         start = unpack(hello.proof, ScramStart)
-        if not self._peer.private:
+        if not peer.private:
             raise Unauthorized(
                 "a password is used over TLS only, or on the machine of the server: connect by "
                 "terns://…",
-                methods=METHODS,
+                methods=methods_of(peer),
             )
         if len(start.nonce) != scram.NONCE_SIZE or len(start.user) > 127:
             raise ProtocolError(f"a login begins with a user and {scram.NONCE_SIZE} bytes")
-        if guard.stale:
-            raise Unavailable("for a day nobody could say who may log in; is meta running?")
-        guard.failed_logins.check(source, start.user)
+        check_fresh(guard)
+        guard.failed_logins.check(peer.address[0], start.user)
         verifier = guard.verifier(start.user)
         salt = ScramSalt(salt=verifier.salt, iterations=verifier.iterations)
         said = Challenge(
@@ -176,15 +211,25 @@ class GuardedEntrance(Entrance):
             guard.audit.note_summed(
                 "login", who="", address=peer.address[0], result="unauthorized", user=user
             )
-            raise Unauthorized("user or password is wrong", methods=METHODS)
+            raise Unauthorized("user or password is wrong", methods=methods_of(peer))
+        come = self._enter(hello, rights)
+        self._proof = scram.server_proof(verifier.server_key, talk)
+        return come
+
+    def _enter(self, hello: Hello, rights: Rights) -> Hello:
+        """It is proven who comes: as an application that it may be, with a session of its own."""
+        peer = self._peer
         if not rights.is_app(hello.app):
-            guard.audit.note_summed(
-                "login", who=user, address=address_of(peer), result="forbidden", app=hello.app[:80]
+            self._guard.audit.note_summed(
+                "login",
+                who=rights.name,
+                address=address_of(peer),
+                result="forbidden",
+                app=hello.app[:80],
             )
             raise not_app(rights, hello.app)
-        self._proof = scram.server_proof(verifier.server_key, talk)
         peer.rights = rights
-        return msgspec.structs.replace(hello, session=bound_session(user, hello.session))
+        return msgspec.structs.replace(hello, session=bound_session(rights.name, hello.session))
 
 
 def bound_session(user: str, session: bytes) -> bytes:

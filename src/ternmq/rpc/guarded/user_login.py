@@ -9,12 +9,13 @@ that others can listen to: without TLS only to this machine.
 import asyncio
 import secrets
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
 from ternmq.core.errors import ProtocolError, Unauthorized
 from ternmq.core.ids import check_name
-from ternmq.rpc.node_proof import Call, Channel
+from ternmq.rpc.node_proof import Call, Channel, UserProof
 from ternmq.security.access import scram
 from ternmq.security.access.secret import Secret
 from ternmq.wire.messages.hello import (
@@ -33,6 +34,16 @@ from ternmq.wire.record import pack, unpack
 SALTS_KEPT = 8
 
 
+class Login(Protocol):
+    """How a client says who it is."""
+
+    @property
+    def user(self) -> str:
+        """Its name; the application that it is, where none is said."""
+
+    def greeting(self, hello: Hello) -> UserProof: ...
+
+
 @dataclass(slots=True)
 class UserLogin:
     """A user, and the password by which it proves that it is it."""
@@ -43,6 +54,9 @@ class UserLogin:
 
     def __post_init__(self) -> None:
         check_name("user", self.user)
+
+    def greeting(self, hello: Hello) -> "UserGreeting":
+        return UserGreeting(hello, self)
 
     async def salted(self, salt: bytes, iterations: int) -> bytes:
         key = (salt, iterations)

@@ -9,11 +9,16 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from ternmq.core.errors import BadRequest, Corrupt
+from ternmq.core.errors import BadRequest, Corrupt, Unauthorized
 from ternmq.security.access.rights import ANY, Rights, covers
+from ternmq.security.access.token import TokenClaims, read_token
 from ternmq.wire.messages.hello import BY_SCRAM
-from ternmq.wire.messages.limits import Grant, User, Verifier
+from ternmq.wire.messages.limits import AccessToken, Grant, User, Verifier
 
+TOKEN_KEYS = "*tokens"
+"""Not a name or pattern: the entry that keeps by which keys tokens are signed."""
+TOKENS_MAX = 100
+"""Of one user that have not ended."""
 GRANTS_MAX = 1_000
 """Lines of one identity: every server has all of them in memory."""
 APPS_MAX = 100
@@ -30,6 +35,14 @@ class AccessEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     grants: list[Grant] = []
     connections_max: int = 0
     """To each server; 0: as many as the server takes."""
+    tokens: list[AccessToken] = []
+    """Those that were made and have not ended; revoked ones too."""
+    tokens_since_ms: int = 0
+    """Earlier ones are good for nothing: they were for a user that is gone, or all revoked."""
+    cluster: str = ""
+    """Only of `TOKEN_KEYS`: for whom they sign."""
+    token_keys: dict[str, str] = {}
+    """Public keys by their ids; the private ones are with the meta servers that made them."""
 
     def line(self) -> str:
         """As it is stored."""
@@ -76,6 +89,15 @@ def shown(grant: Grant) -> str:
     return f"{'deny' if grant.deny else 'allow'} {grant.action} {grant.resource}"
 
 
+def refusal(token: TokenClaims, entry: AccessEntry) -> str | None:
+    """Why a token with the right signature is not taken; None: it is."""
+    if round(token.iat * 1000) < entry.tokens_since_ms:
+        return "all of that time were revoked"
+    if any(each.id == token.jti and each.revoked for each in entry.tokens):
+        return "it was revoked"
+    return None
+
+
 class AccessBook:
     """What one server knows."""
 
@@ -105,10 +127,13 @@ class AccessBook:
         entry = self._entries.get(name)
         return entry if entry is not None and entry.user else None
 
-    def rights(self, name: str) -> Rights | None:
-        """What a user may do, by its own lines and by those of patterns; None: there is none."""
+    def rights(self, name: str, token: TokenClaims | None = None) -> Rights | None:
+        """What a user may do, by its own lines and by those of patterns; None: there is none, or
+        the token by which it came is revoked."""
         entry = self.user(name)
         if entry is None:
+            return None
+        if token is not None and self._refusal(token) is not None:
             return None
         grants = [
             grant
@@ -116,10 +141,41 @@ class AccessBook:
             if pattern == name or (pattern.endswith(ANY) and covers(pattern, name))
             for grant in other.grants
         ]
-        return Rights(name, apps_of(name, entry), tuple(grants))
+        return Rights(name, apps_of(name, entry), tuple(grants), token)
+
+    def token_claims(self, text: str, now_ms: int) -> TokenClaims:
+        """Whom a token names, as this server knows tokens; raises `Unauthorized`."""
+        keys = self.token_keys
+        claims = read_token(text, keys.token_keys, cluster=keys.cluster, now_ms=now_ms)
+        wrong = self._refusal(claims)
+        if wrong is not None:
+            raise Unauthorized(f"this token is of no use any more: {wrong}")
+        return claims
+
+    def _refusal(self, token: TokenClaims) -> str | None:
+        entry = self.user(token.sub)
+        if entry is None:
+            return "its user is gone"
+        return refusal(token, self.token_keys) or refusal(token, entry)
+
+    @property
+    def token_keys(self) -> AccessEntry:
+        """By which tokens are checked."""
+        return self._entries.get(TOKEN_KEYS, AccessEntry())
+
+    def tokens(self, user: str = "") -> list[AccessToken]:
+        """Of one user or of all, as they were made."""
+        return [
+            token
+            for name, entry in sorted(self._entries.items())
+            if user in ("", name)
+            for token in entry.tokens
+        ]
 
     def users(self, name: str = "") -> list[User]:
         """For people, by name."""
         return [
-            entry.shown(each) for each, entry in sorted(self._entries.items()) if name in ("", each)
+            entry.shown(each)
+            for each, entry in sorted(self._entries.items())
+            if name in ("", each) and each != TOKEN_KEYS
         ]

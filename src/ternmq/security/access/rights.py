@@ -4,7 +4,8 @@ A *resource* is a kind and a name: ("topic", "order.new"). A grant's pattern is 
 alone is a topic; a name is exact, a prefix (`order.*`) or everything (`*`), and `*` alone is
 everything of every kind. An empty name is "all of them", and only a pattern that names everything
 covers it. Deny wins; nothing that allows means no. Besides the grants: groups that are named like
-an application of one's own (`shop`, `shop.*`) may be consumed in, and one's own password changed.
+an application of one's own (`shop`, `shop.*`) may be consumed in, and one's own password and
+tokens changed, unless one came by a token.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ from typing import Final
 
 from ternmq.core.errors import BadRequest, Forbidden
 from ternmq.core.ids import check_name
+from ternmq.security.access.token import TokenClaims
 from ternmq.wire.actions import Action
 from ternmq.wire.messages.limits import Grant
 
@@ -75,6 +77,7 @@ def matches(grant: Grant, right: Right) -> bool:
     if grant.resource == ANY:
         return True
     of_kind, _, pattern = grant.resource.partition(":")
+    kind = "user" if kind == "password" else kind
     return of_kind == kind and covers(pattern, name)
 
 
@@ -85,6 +88,8 @@ class Rights:
     name: str
     apps: Sequence[str]
     grants: Sequence[Grant] = ()
+    token: TokenClaims | None = None
+    """By which it came in; None: by a proof that stays with it."""
     _known: dict[Right, bool] = field(default_factory=dict)
 
     def is_app(self, app: str) -> bool:
@@ -101,6 +106,23 @@ class Rights:
         return known
 
     def _decide(self, right: Right) -> bool:
+        return self._granted(right) and self._within_token(right)
+
+    def _within_token(self, right: Right) -> bool:
+        """A token may be narrower than its user; with it come the user's own groups, and that one
+        sees what one may use."""
+        narrow = None if self.token is None else self.token.narrow
+        if narrow is None or any(matches(line, right) for line in narrow):
+            return True
+        action, kind, name = right
+        if action is Action.DESCRIBE and kind in ("topic", "group"):
+            return any(
+                matches(line, (each, kind, name)) for each in ABOUT_TOPICS for line in narrow
+            )
+        subscribes = any(line.action in (ANY, Action.SUBSCRIBE) for line in narrow)
+        return kind == "group" and subscribes and self._is_own(right)
+
+    def _granted(self, right: Right) -> bool:
         action, kind, name = right
         allowed = self._is_own(right)
         for grant in self.grants:
@@ -109,13 +131,14 @@ class Rights:
                     return False
                 allowed = True
         if action is Action.DESCRIBE and not allowed and kind in ("topic", "group"):
-            return any(self.may(each, kind, name) for each in ABOUT_TOPICS)
+            return any(self._granted((each, kind, name)) for each in ABOUT_TOPICS)
         return allowed
 
     def _is_own(self, right: Right) -> bool:
         action, kind, name = right
         if kind == "password":
-            return name == self.name
+            # By a token that was stolen nobody stays longer than it lasts.
+            return name == self.name and self.token is None
         if kind == "group" and action is Action.SUBSCRIBE:
             return any(
                 ANY not in app and (name == app or name.startswith(f"{app}.")) for app in self.apps

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from ternmq.core.errors import BadConfig
 from ternmq.core.ids import check_name
-from ternmq.security.tls.peer_certificate import PeerCertificate
+from ternmq.security.tls.peer_certificate import OF_SERVERS, PeerCertificate
 
-PREFIX = "tern://"
 META = "meta"
 KINDS = ("realtime", "delay", META)
 _NAME = re.compile(r"tern://([A-Za-z0-9._-]+)/(?:(meta)|(realtime|delay)/([A-Za-z0-9._-]+))\Z")
@@ -28,7 +27,7 @@ class NodeName:
     @property
     def uri(self) -> str:
         group = f"/{self.broker_group}" if self.broker_group else ""
-        return f"{PREFIX}{self.cluster}/{self.kind}{group}"
+        return f"{OF_SERVERS}{self.cluster}/{self.kind}{group}"
 
 
 def make_node_name(cluster: str, kind: str, broker_group: str = "") -> NodeName:

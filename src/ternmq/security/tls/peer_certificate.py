@@ -9,7 +9,10 @@ import ipaddress
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+OF_SERVERS: Final = "tern://"
+"""URIs that begin so name servers (`node_name`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,16 @@ class PeerCertificate:
             around = "*." + wanted.partition(".")[2]
             return any(name.lower() in (wanted, around) for name in self.dns_names)
         return any(ipaddress.ip_address(each) == address for each in self.ip_addresses)
+
+    @property
+    def user(self) -> str:
+        """Whom it names where people and applications are asked for: the common name, else its
+        only DNS name. Empty: nobody, and so is every server of a cluster."""
+        if any(uri.startswith(OF_SERVERS) for uri in self.uris):
+            return ""
+        if self.common_name or len(self.dns_names) != 1:
+            return self.common_name
+        return self.dns_names[0]
 
     @property
     def fingerprint(self) -> str:

@@ -37,9 +37,9 @@ class LogStart:
     """Topic id to the sequence after the last one below `offset`."""
 
 
-def encode(floor: LogStart) -> bytes:
-    topics = b"".join(TOPIC.pack(*item) for item in sorted(floor.ends.items()))
-    return seal(MAGIC, HEADER.pack(VERSION, len(floor.ends), floor.offset) + topics)
+def encode(log_start: LogStart) -> bytes:
+    topics = b"".join(TOPIC.pack(*item) for item in sorted(log_start.ends.items()))
+    return seal(MAGIC, HEADER.pack(VERSION, len(log_start.ends), log_start.offset) + topics)
 
 
 def decode(content: bytes) -> LogStart:

@@ -33,11 +33,11 @@ from ternmq.storage.index.index_file import (
     RANGES,
     Guide,
     IndexFile,
-    holding,
     ordered,
+    ranges_with,
     write_index,
 )
-from ternmq.storage.index.rebuild import LogStretch, batches, times_of
+from ternmq.storage.index.rebuild import RebuiltRows, batches, times_of
 from ternmq.storage.index.rows import (
     Hashes,
     IndexColumns,
@@ -268,17 +268,17 @@ class MessageIndex:
             with self._lock:
                 wanted = self._gaps[-1]
                 start, end = max(wanted[0], self._source.start), wanted[1]
-                stretch = LogStretch(self._source)
+                rebuilt = RebuiltRows(self._source)
                 reached = start
                 for offset, batch in batches(self._source, start, end):
-                    stretch.add(offset, batch)
+                    rebuilt.add(offset, batch)
                     reached = offset + len(batch)
-                    if stretch.row_count >= SPILL_ROWS or reached - start >= SPILL_SIZE:
+                    if rebuilt.row_count >= SPILL_ROWS or reached - start >= SPILL_SIZE:
                         break
                 else:
                     reached = end
                 if reached > start:
-                    self._write((start, reached), stretch.times(), stretch.columns())
+                    self._write((start, reached), rebuilt.times(), rebuilt.columns())
                 rest = [(reached, end)] if reached < end else []
                 with self._gap_lock:  # Others may have come meanwhile, and this one may have grown.
                     self._gaps = [gap for gap in self._gaps if gap != wanted] + rest
@@ -326,7 +326,7 @@ class MessageIndex:
         pair = np.array([start], np.uint64), np.array([random], np.uint64)
         producer = int(hash_producers(*pair)[0])
         levels, files = self._levels, self._files
-        found = [holding(level.ranges, producer, number) for level in levels]
+        found = [ranges_with(level.ranges, producer, number) for level in levels]
         for file in files:
             if file.counts[RANGES]:
                 try:

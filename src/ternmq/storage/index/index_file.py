@@ -213,7 +213,7 @@ class IndexFile:
         high = int(np.searchsorted(fences["hash"], wanted, side="right"))
         at = low + int(np.searchsorted(fences["first"][low:high], number, side="right")) - 1
         rows = self._rows(file, fences, RANGES, max(0, at), max(0, at) + 1)
-        return holding(rows, producer, number)
+        return ranges_with(rows, producer, number)
 
     def _rows(
         self, file: File, fences: NDArray[np.void], section: int, low: int, high: int
@@ -231,7 +231,7 @@ class IndexFile:
         return np.frombuffer(packed, dtype=kind)
 
 
-def holding(rows: Rows, producer: int, number: int) -> Rows:
+def ranges_with(rows: Rows, producer: int, number: int) -> Rows:
     """Of these ranges, those that hold the producer's message `number`."""
     mine = rows[(rows["hash"] == np.uint64(producer)) & (rows["first"] <= np.uint64(number))]
     found: Rows = mine[np.uint64(number) < mine["first"] + mine["count"]]

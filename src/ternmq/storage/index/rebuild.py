@@ -47,7 +47,7 @@ def batches(source: SegmentedLog, start: int, end: int) -> Iterator[tuple[int, m
         at = at + low if low else limit  # Nothing whole in a window: what is left is damaged.
 
 
-class LogStretch:
+class RebuiltRows:
     """Rows gathered from batches of the log."""
 
     def __init__(self, source: SegmentedLog) -> None:

@@ -84,7 +84,7 @@ def hash_rows(offsets: NDArray[np.int64], data: Buffer) -> Hashes:
 
 
 def hash_values(values: list[bytes]) -> Hashes:
-    """The same for separate values."""
+    """Hashes of separate values."""
     lengths = np.fromiter((len(value) for value in values), dtype=np.int64, count=len(values))
     offsets = np.zeros(len(values) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])

@@ -15,24 +15,24 @@ from ternmq.storage.log.segmented_log import SegmentedLog
 from ternmq.storage.log.write_plan import WritePlan
 
 
-class StagedGroup(Protocol):
+class StagedRecords(Protocol):
     """Records that have their places."""
 
     plan: WritePlan
     written: bool
 
 
-Group = TypeVar("Group", bound=StagedGroup)
+StagedT = TypeVar("StagedT", bound=StagedRecords)
 
 
-class ReplicatedLog(Generic[Group]):
+class ReplicatedLog(Generic[StagedT]):
     """The part that message log, pull log and journal share."""
 
     def __init__(self, source: SegmentedLog, form: StreamFormat, safe_offset: int | None) -> None:
         """Without `safe_offset` everything in the log is safe."""
         self._log = source
         self._receiving = ReplicaInput(form, source.end)
-        self._in_flight: Group | None = None
+        self._in_flight: StagedT | None = None
         self._proven = 0 if source.mark is None else min(source.mark.safe, source.end)
         self.safe_offset = source.end if safe_offset is None else safe_offset
 
@@ -90,13 +90,13 @@ class ReplicatedLog(Generic[Group]):
         assert self._in_flight is None, "commit or abandon the group before"
         return self._log.plan()
 
-    def _landed(self, staged: Group) -> None:
+    def _landed(self, staged: StagedT) -> None:
         """The group is written: the next one may be staged."""
         assert self._in_flight is staged
         assert staged.written
         self._in_flight = None
 
-    def abandon(self, staged: Group) -> None:
+    def abandon(self, staged: StagedT) -> None:
         """Forget a group whose write failed, or that was never written."""
         assert self._in_flight is staged
         assert not staged.written, "what is written must be committed"

@@ -243,7 +243,7 @@ class SegmentedLog:
         return self.file(bases[at]).pread(max(0, min(size, limit - offset)), offset - bases[at])
 
     def read_nowait(self, offset: int, size: int) -> bytearray | None:
-        """The same if the page cache has it all, else None."""
+        """Read if the page cache has it all, else None."""
         base = self.base_of(offset)
         if base != self.base_of(offset + size - 1):
             return None  # Goes on in the next file, which is rare: let a thread do it.

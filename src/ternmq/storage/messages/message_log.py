@@ -332,7 +332,7 @@ class MessageLog(ReplicatedLog[StagedBatches]):
         return data
 
     def read_nowait(self, offset: int, size: int) -> bytearray | None:
-        """The same if the page cache has all of it, else None at once."""
+        """Read if the page cache has all of it, else None at once."""
         if size <= 0:
             raise _bad(offset, size)
         assert offset + size <= self.safe_offset, "not safe yet"

@@ -44,7 +44,7 @@ class FoundMessage(NamedTuple):
     stored_at_ms: int
 
 
-class _Looker:
+class _BatchFinder:
     """Reads the batches of places; neighbours share one."""
 
     def __init__(self, consume: ConsumeLog, messages: MessageLog) -> None:
@@ -85,12 +85,12 @@ class Search:
 
     def known_ids(self, topic_id: int, ids: list[bytes]) -> dict[int, FoundMessage]:
         """Which of these explicit ids the topic has already: number in the list -> place."""
-        looker = _Looker(self._consume, self._messages)
+        finder = _BatchFinder(self._consume, self._messages)
         known: dict[int, FoundMessage] = {}
         for number, (held_by, sequence) in self._with_ids(ids):
             if held_by != topic_id or number in known:
                 continue
-            seen = looker.look(topic_id, sequence)
+            seen = finder.look(topic_id, sequence)
             if seen is not None:
                 entry, view = seen
                 if read_or(view.id_bytes, sequence - entry.base_sequence, b"") == ids[number]:
@@ -101,12 +101,12 @@ class Search:
 
     def find(self, wanted: SearchFor) -> list[FoundMessage]:
         """At most `limit` messages, those stored last first."""
-        looker = _Looker(self._consume, self._messages)
+        finder = _BatchFinder(self._consume, self._messages)
         found: set[FoundMessage] = set()
         for topic_id, sequence in self._candidates(wanted)[:LOOKED_AT_MAX]:
             if wanted.topic_ids is not None and topic_id not in wanted.topic_ids:
                 continue
-            seen = looker.look(topic_id, sequence)
+            seen = finder.look(topic_id, sequence)
             if seen is None:
                 continue
             entry, view = seen

@@ -14,7 +14,7 @@ oldest go first: so long a commit or rollback may be repeated and gets the true 
      8     8  covers       everything of the message log below this offset is in here
     16     4  version      2; 1 has nothing of `CrossSegmentCommits`
     20     4  spare        zero
-    24     .  msgpack of `_State`
+    24     .  msgpack of `_TransactionsState`
 """
 
 import struct
@@ -106,14 +106,14 @@ class TransactionOutcome(msgspec.Struct, array_like=True, frozen=True, kw_only=T
     """Of a detached commit, which has one outcome for all of them: those that count."""
 
 
-class _State(msgspec.Struct, array_like=True, kw_only=True):
+class _TransactionsState(msgspec.Struct, array_like=True, kw_only=True):
     transactions: list[OpenTransaction]
     outcomes: list[tuple[bytes, TransactionOutcome]]
     lent: CrossSegmentState = msgspec.field(default_factory=CrossSegmentState)
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_State)
+_decoder = msgspec.msgpack.Decoder(_TransactionsState)
 
 
 class TransactionTable:
@@ -127,7 +127,7 @@ class TransactionTable:
     ) -> None:
         """`segment_of` says in which segment of the log an offset is."""
         self._kept_ms = outcomes_kept_ms
-        self.lent = CrossSegmentCommits(segment_of)
+        self.cross_segment = CrossSegmentCommits(segment_of)
         self.open: dict[bytes, OpenTransaction] = {}
         self.outcomes: dict[bytes, TransactionOutcome] = {}
         self.dropped = 0  # Since this start.
@@ -197,7 +197,7 @@ class TransactionTable:
     def decide(self, decision: HalfDecision, at_ms: int, *, offset: int) -> None:
         """The control batch at this offset says so."""
         self.changes += 1
-        self.lent.note(decision.placed, offset, at_ms)
+        self.cross_segment.note(decision.placed, offset, at_ms)
         if decision.kind == "drop":
             for key in decision.transactions:
                 if key in self.open:
@@ -259,10 +259,10 @@ class TransactionTable:
     def snapshot(self, covers: int) -> bytes:
         """Everything as bytes. What is added meanwhile may be in it or not: `covers` was the safe
         end before, and what comes after it is applied again, which changes nothing."""
-        state = _State(
+        state = _TransactionsState(
             transactions=list(self.open.values()),
             outcomes=list(self.outcomes.items()),
-            lent=self.lent.state(),
+            lent=self.cross_segment.state(),
         )
         self.changes = 0
         return seal(MAGIC, HEADER.pack(covers, VERSION) + _encoder.encode(state))
@@ -279,7 +279,7 @@ class TransactionTable:
             raise Corrupt(f"the halves file cannot be read: {error}") from error
         self.open = {one.key: one for one in state.transactions}
         self.outcomes = dict(state.outcomes)
-        self.lent.restore(state.lent)
+        self.cross_segment.restore(state.lent)
         for key in [*self.open, *self.outcomes]:
             self._note_name(key)
         return int(covers)

@@ -36,6 +36,14 @@ BY_CERTIFICATE = "node-cert"
 BY_SCRAM = "scram"
 """The method of people and applications: a password that is never sent."""
 
+BY_USER_CERTIFICATE = "cert"
+"""Over TLS: the certificate names the user. `proof` is the name that the client expects, or empty;
+without any method a certificate that names a user will do as well."""
+
+
+BY_TOKEN = "token"
+"""A token in HELLO, over TLS or on one machine; AUTH brings the next one before it ends."""
+
 
 class Failure(Record, frozen=True):
     code: str
@@ -124,6 +132,22 @@ class ProvenWelcome(Welcome, frozen=True):
     """To somebody who proved who it is: the server proves that it knew the user before."""
 
     proof: bytes = b""
+    ends_in_ms: Number = 0
+    """So long the token is good by which it came; 0: there is no such end."""
+
+
+class TokenStart(Record, frozen=True):
+    """What a token is shown with, as `proof` of HELLO."""
+
+    token: str
+    user: str = ""
+    """Whom the client takes it to be of; empty: whomever it names."""
+
+
+class TokenRenewed(Record, frozen=True):
+    """The answer to AUTH with another token, on a connection that stands."""
+
+    ends_in_ms: Number
 
 
 class Notice(Record, frozen=True):
@@ -142,7 +166,7 @@ def failure(error: TernError) -> bytes:
 
 def read_failure(payload: bytes | bytearray | memoryview) -> TernError:
     """The error a peer answered with, ready to be raised."""
-    said = unpack(payload, Failure)
-    error = from_code(said.code, said.message)
-    error.details = said.details  # Not as keywords: a peer's names may be our parameters' names.
+    failure = unpack(payload, Failure)
+    error = from_code(failure.code, failure.message)
+    error.details = failure.details  # Not as keywords: a peer's names may be our parameters' names.
     return error

@@ -124,6 +124,48 @@ class Users(Record, frozen=True):
     users: list[User]
 
 
+class TokenCreate(Record, frozen=True):
+    """Make a token for a user."""
+
+    user: Text
+    expires_in_ms: Number
+    narrow: list[Grant] | None = None
+    """Only what one of these lines allows as well."""
+
+
+class AccessToken(Record, frozen=True):
+    """What is known of a token, without what it is used by."""
+
+    id: str
+    user: str
+    issued_at_ms: Number
+    expires_at_ms: Number
+    narrow: list[Grant] | None = None
+    revoked: bool = False
+
+
+class TokenCreated(Record, frozen=True):
+    token: str
+    """Who has it is the user: it is told once, and stored nowhere."""
+    about: AccessToken
+
+
+class TokenFind(Record, frozen=True):
+    """Of one user; empty: of all."""
+
+    user: str = ""
+
+
+class AccessTokens(Record, frozen=True):
+    tokens: list[AccessToken]
+
+
+class TokenRevoke(Record, frozen=True):
+    user: Text
+    id: str = ""
+    """Empty: all that were made until now."""
+
+
 class GrantSet(Record, frozen=True):
     """Add a line, or take one away."""
 

@@ -157,5 +157,5 @@ def conflict(message: str, standing: Standing) -> Conflict:
 
 def standing_of(error: Conflict) -> Standing | None:
     """What a `Conflict` carries, from here or from the other side of a connection."""
-    told: Any = error.details.get("standing")
-    return None if told is None else msgspec.convert(told, Standing)
+    standing: Any = error.details.get("standing")
+    return None if standing is None else msgspec.convert(standing, Standing)

@@ -46,7 +46,7 @@ def test_a_server_that_answers_as_who_it_should_be_is_reached() -> None:
     ],
 )
 def test_each_way_to_fail_says_what_to_change(trouble: str, advice: str) -> None:
-    found = judge(EAST, Tried(trouble=trouble, said="why"), METAS)
+    found = judge(EAST, Tried(trouble=trouble, reason="why"), METAS)
 
     assert (found.level, found.found) == (Level.FAIL, "why")
     assert re.search(advice, found.advice)

@@ -27,7 +27,8 @@ def test_what_init_prints_is_a_config_file(tmp_path: Path) -> None:
     config = build(parse_file(printed, source="stdout"))
     tls = ServerTls(config.tls.files)
 
-    assert config.tls.proves_clients
+    assert config.meta.listener.security
+    assert not config.exposed
     assert [name.uri for name in tls.names] == [
         "tern://shop/meta",
         "tern://shop/realtime/main",

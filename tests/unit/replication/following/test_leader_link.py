@@ -80,19 +80,19 @@ def a_replica(disk: SimulatedDisk) -> tuple[Store, ReplicaWriter]:
     return store, ReplicaWriter(logs, on_safe=lambda number, found: None)
 
 
-async def take(intake: ReplicaWriter, data: bytes, flags: int) -> None:
+async def take(writer: ReplicaWriter, data: bytes, flags: int) -> None:
     """It came over a connection that is lost by now."""
-    intake.restart(lambda number, end: None)
+    writer.restart(lambda number, end: None)
     head = REPLICATE.pack(EPOCH, 0, 0, 0, MESSAGES, flags)
-    intake.take(bytearray(head) + data, EPOCH)
-    await intake.alone(lambda: None)
+    writer.take(bytearray(head) + data, EPOCH)
+    await writer.alone(lambda: None)
 
 
-async def come(intake: ReplicaWriter, master: Master) -> TernError:
+async def come(writer: ReplicaWriter, master: Master) -> TernError:
     """Follow until the master has heard of the log, or the replica gives up; how that ends."""
     asked = Follow(broker_group="main", member="11" * 8, epoch=EPOCH, logs=[])
     hello: Any = None
-    follower = LeaderLink(intake, hello, prepare=keeps_all)
+    follower = LeaderLink(writer, hello, prepare=keeps_all)
     following = asyncio.ensure_future(follower.run("there:1", lambda: asked))
     await until(lambda: master.answers or following.done())
     async with asyncio.timeout(10):
@@ -100,17 +100,17 @@ async def come(intake: ReplicaWriter, master: Master) -> TernError:
             master.on_lost(Unavailable("gone"))
         with pytest.raises(TernError) as ended:
             await following
-    await intake.close()
+    await writer.close()
     return ended.value
 
 
 async def test_a_replica_that_comes_again_tells_only_what_is_on_its_disk(master: Master) -> None:
     disk, data = SimulatedDisk(), some_bytes()
-    store, intake = a_replica(disk)
-    await take(intake, data, 0)
+    store, writer = a_replica(disk)
+    await take(writer, data, 0)
     assert store.messages.synced_offset == 0, "written only"
 
-    await come(intake, master)
+    await come(writer, master)
 
     assert master.answers == [len(data)]
     assert store.messages.synced_offset == len(data)
@@ -119,20 +119,20 @@ async def test_a_replica_that_comes_again_tells_only_what_is_on_its_disk(master:
 async def test_a_replica_whose_sync_failed_follows_nobody_until_a_restart(master: Master) -> None:
     """What the sync left out can be read all the same, until the power is cut."""
     disk, data = SimulatedDisk(), some_bytes()
-    store, intake = a_replica(disk)
+    store, writer = a_replica(disk)
     disk.faults.fail_sync(1)
-    await take(intake, data, REPLICATE_SYNC)
+    await take(writer, data, REPLICATE_SYNC)
     assert (store.messages.synced_offset, store.messages.end) == (0, len(data))
 
-    ended = await come(intake, master)
+    ended = await come(writer, master)
 
     assert isinstance(ended, DiskFailed)
     assert (master.asked, master.answers) == (0, [])
     disk.crash(1)
-    store, intake = a_replica(disk)
+    store, writer = a_replica(disk)
     assert store.messages.end == 0
-    await take(intake, data, REPLICATE_SYNC)
-    await come(intake, master)
+    await take(writer, data, REPLICATE_SYNC)
+    await come(writer, master)
     assert master.answers == [len(data)]
     assert store.messages.synced_offset == len(data)
 
@@ -142,17 +142,17 @@ async def test_a_replica_started_again_after_a_failed_sync_answers_for_what_surv
 ) -> None:
     """Killed, it still sees what the sync left out: the start writes it once more."""
     disk, data = SimulatedDisk(), some_bytes()
-    _, intake = a_replica(disk)
+    _, writer = a_replica(disk)
     disk.faults.fail_sync(1)
-    await take(intake, data, REPLICATE_SYNC)
-    await intake.close()
+    await take(writer, data, REPLICATE_SYNC)
+    await writer.close()
     disk.restart()
 
-    _, intake = a_replica(disk)
-    await come(intake, master)
+    _, writer = a_replica(disk)
+    await come(writer, master)
 
     assert master.answers == [len(data)]
     disk.crash(1)
-    store, intake = a_replica(disk)
+    store, writer = a_replica(disk)
     assert store.messages.read_raw(0, len(data)) == data
-    await intake.close()
+    await writer.close()

@@ -53,11 +53,11 @@ async def test_a_member_that_shall_lead_asks_until_meta_answers(
     monkeypatch.setattr(follower_role, "AGAIN_S", 0.001)
     won = Standing(broker_group="main", version=6, epoch=8, master=ME.id, in_sync=[ME.id])
     site: Any = Site(Unavailable("the registry is away"), Unavailable("still away"), won)
-    copying: Any = SimpleNamespace(on_safe=None, loops=lambda intake: {}, failed=None)
-    holding: Any = SimpleNamespace(
-        logs={}, look=lambda: None, copying=lambda site, progress: copying
+    copying: Any = SimpleNamespace(on_safe=None, loops=lambda writer: {}, failed=None)
+    store: Any = SimpleNamespace(
+        logs={}, look=lambda: None, follower_service=lambda site, progress: copying
     )
-    follower = FollowerRole(site, holding)
+    follower = FollowerRole(site, store)
     assert await follower.run() is won
     assert site.answers == [] and follower.trouble == "still away"
 
@@ -72,9 +72,9 @@ async def test_a_member_in_sync_leads_where_the_last_master_left_before_it_was_f
     site.standing = Standing(
         broker_group="main", version=7, epoch=8, master="", in_sync=[ME.id], members=[ME]
     )
-    copying: Any = SimpleNamespace(on_safe=None, loops=lambda intake: {}, failed=None)
-    holding: Any = SimpleNamespace(
-        logs={}, look=lambda: None, copying=lambda site, progress: copying
+    copying: Any = SimpleNamespace(on_safe=None, loops=lambda writer: {}, failed=None)
+    store: Any = SimpleNamespace(
+        logs={}, look=lambda: None, follower_service=lambda site, progress: copying
     )
     async with asyncio.timeout(5):
-        assert await FollowerRole(site, holding).run() is won
+        assert await FollowerRole(site, store).run() is won

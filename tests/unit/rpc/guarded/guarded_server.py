@@ -20,6 +20,7 @@ from ternmq.security.access.book import AccessBook, AccessEntry
 from ternmq.security.access.rights import Right, check_grant
 from ternmq.security.access.scram import make_verifier
 from ternmq.security.access.secret import Secret
+from ternmq.security.tls.server_tls import ServerTls
 from ternmq.wire.actions import Action
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome
@@ -108,11 +109,20 @@ class GuardedServer:
 
 
 @asynccontextmanager
-async def guarded_server(folder: Path) -> AsyncIterator[GuardedServer]:
+async def guarded_server(
+    folder: Path, tls: ServerTls | None = None
+) -> AsyncIterator[GuardedServer]:
     clock, book, topics = SystemClock(), AccessBook(), Topics()
     path = folder / "audit.log"
     audit = AuditLog(path, server="broker", now_ms=clock.now_ms)
-    guard = Guard(book, topics, audit=audit, secret=b"alike", monotonic=clock.monotonic)
+    guard = Guard(
+        book,
+        topics,
+        audit=audit,
+        secret=b"alike",
+        monotonic=clock.monotonic,
+        now_ms=clock.now_ms,
+    )
     server = GuardedServer("", book, topics, guard, path)
     gate = NodeGate(SECRET, "broker", "main", now=clock.monotonic)
     async with listening(
@@ -122,6 +132,7 @@ async def guarded_server(folder: Path) -> AsyncIterator[GuardedServer]:
         limits=ServerLimits(sweep=0.05, linger=0.2),
         clock=clock,
         gate=gate,
+        tls=tls,
     ) as listener:
         server.address = join_address(*listener.address)
         yield server

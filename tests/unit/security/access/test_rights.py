@@ -4,6 +4,7 @@ import pytest
 
 from ternmq.core.errors import BadRequest, Forbidden
 from ternmq.security.access.rights import Rights, check_grant, covers, lost
+from ternmq.security.access.token import TokenClaims
 from ternmq.wire.actions import Action
 from ternmq.wire.messages.limits import Grant
 
@@ -149,3 +150,39 @@ def test_what_is_lost_is_found() -> None:
 
     assert lost(used, rights("allow subscribe a", "allow read b")) is None
     assert lost(used, rights("allow subscribe a")) == (Action.READ, "topic", "b")
+
+
+def by_token(*lines: str, narrow: tuple[str, ...] | None) -> Rights:
+    lined = None if narrow is None else list(rights(*narrow).grants)
+    claims = TokenClaims(iss="", sub="shop", aud="", jti="", iat=0, exp=1, narrow=lined)
+    return Rights("shop", ("shop",), rights(*lines).grants, claims)
+
+
+def test_a_token_is_its_user_and_what_its_lines_allow() -> None:
+    held = by_token("allow publish *", "allow subscribe a", narrow=("allow * a*", "allow read b"))
+    assert held.may(Action.PUBLISH, "topic", "a1")
+    assert held.may(Action.SUBSCRIBE, "topic", "a")
+    assert held.may(Action.SUBSCRIBE, "group", "shop.x"), "its own groups come along"
+    assert not held.may(Action.PUBLISH, "topic", "b"), "not in the token"
+    assert not held.may(Action.READ, "topic", "b"), "not of the user"
+    assert held.sees("a1")
+    assert not held.sees("c"), "no line of the token is about it"
+    assert not held.sees_all
+    assert not by_token("allow * *", narrow=("allow publish a",)).may(
+        Action.SUBSCRIBE, "group", "shop"
+    )
+
+
+def test_a_token_that_only_describes_sees_and_does_nothing_else() -> None:
+    held = by_token("allow publish *", narrow=("allow describe *",))
+    assert held.sees("a")
+    assert not held.may(Action.PUBLISH, "topic", "a")
+
+
+def test_what_is_ones_own_is_not_by_a_token_and_others_need_grant_on_the_user() -> None:
+    assert rights().may(Action.GRANT, "password", "shop")
+    assert not by_token(narrow=None).may(Action.GRANT, "password", "shop")
+    helper = rights("allow grant user:sh*", name="helper")
+    assert helper.may(Action.GRANT, "password", "shop")
+    assert not helper.may(Action.GRANT, "password", "bank")
+    assert not helper.may(Action.GRANT, "password", "")

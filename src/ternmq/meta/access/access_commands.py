@@ -19,7 +19,7 @@ from ternmq.discovery.access_news import entry_settings
 from ternmq.discovery.hidden_topics import access_topic
 from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.registries.registry import NewTopic, Registry
-from ternmq.security.access.book import APPS_MAX, AccessBook, AccessEntry, read_entry
+from ternmq.security.access.book import APPS_MAX, TOKEN_KEYS, AccessBook, AccessEntry, read_entry
 from ternmq.security.access.rights import ANY, check_grant, check_pattern
 from ternmq.security.access.scram import check_verifier, make_verifier
 from ternmq.wire.messages.limits import (
@@ -46,9 +46,12 @@ log = get_logger()
 class AccessCommands:
     """The questions of who may grant."""
 
-    def __init__(self, directory: MetaDirectory, book: AccessBook) -> None:
+    def __init__(
+        self, directory: MetaDirectory, book: AccessBook, *, now_ms: Callable[[], int]
+    ) -> None:
         self._directory = directory
-        self._book = book
+        self.book = book
+        self._now_ms = now_ms
 
     async def set_user(self, wanted: UserSet) -> Record:
         check_name("user", wanted.name)
@@ -60,8 +63,6 @@ class AccessCommands:
             check_pattern("application", app)
         if not 0 <= (wanted.connections_max or 0) <= CONNECTIONS_MAX:
             raise BadRequest(f"connections are 0 (no limit) to {CONNECTIONS_MAX}")
-        if wanted.create and wanted.verifier is None:
-            raise BadRequest("a new user needs a password")
 
         def change(entry: AccessEntry) -> AccessEntry:
             if wanted.create and entry.user:
@@ -73,6 +74,7 @@ class AccessCommands:
             return replace(
                 entry,
                 user=True,
+                tokens_since_ms=self._now_ms() if wanted.create else entry.tokens_since_ms,
                 verifier=wanted.verifier or entry.verifier,
                 apps=entry.apps if wanted.apps is None else wanted.apps,
                 connections_max=entry.connections_max
@@ -80,7 +82,7 @@ class AccessCommands:
                 else wanted.connections_max,
             )
 
-        return await self._change(wanted.name, change, make=wanted.create)
+        return (await self.change(wanted.name, change, make=wanted.create)).shown(wanted.name)
 
     async def grant(self, wanted: GrantSet) -> Record:
         check_pattern("user", wanted.identity)
@@ -91,10 +93,13 @@ class AccessCommands:
                 raise not_found(wanted.identity)
             return entry.changed(grant, remove=wanted.remove)
 
-        return await self._change(wanted.identity, change, make=ANY in wanted.identity)
+        done = await self.change(wanted.identity, change, make=ANY in wanted.identity)
+        return done.shown(wanted.identity)
 
     async def remove(self, wanted: UserNamed) -> Record:
         """With its grants: a user of the same name begins with none."""
+        if wanted.name == TOKEN_KEYS:
+            raise not_found(wanted.name)
         try:
             await self._directory.news.in_time(
                 self._directory.delete_topic(access_topic(wanted.name))
@@ -104,11 +109,12 @@ class AccessCommands:
         return User(name=wanted.name, user=False, apps=[], grants=[])
 
     async def find(self, wanted: UserFind) -> Record:
-        return Users(users=self._book.users(wanted.name))
+        return Users(users=self.book.users(wanted.name))
 
-    async def _change(
-        self, name: str, change: Callable[[AccessEntry], AccessEntry], *, make: bool
-    ) -> Record:
+    async def change(
+        self, name: str, change: Callable[[AccessEntry], AccessEntry], *, make: bool = False
+    ) -> AccessEntry:
+        """What is kept of that name, changed in the registry."""
         directory, topic = self._directory, access_topic(name)
 
         def changed(settings: TopicSettings) -> TopicSettings:
@@ -122,7 +128,7 @@ class AccessCommands:
                 directory.create_topic(topic, entry_settings(AccessEntry()))
             )
         done = await directory.news.in_time(directory.change_topic(topic, changed))
-        return read_entry(done.settings.apps).shown(name)
+        return read_entry(done.settings.apps)
 
 
 def not_found(name: str) -> IdentityNotFound:

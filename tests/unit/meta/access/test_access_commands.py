@@ -15,7 +15,7 @@ import pytest
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import AlreadyExists, BadName, BadRequest, IdentityNotFound
 from ternmq.discovery.access_news import follow_access
-from ternmq.meta.access_commands import ADMIN, AccessCommands, make_admin
+from ternmq.meta.access.access_commands import ADMIN, AccessCommands, make_admin
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.security.access.book import AccessBook
 from ternmq.security.access.scram import client_proof, make_verifier, proves, salted
@@ -43,7 +43,9 @@ async def serving_access(opener: Opener) -> AsyncIterator[AccessMeta]:
     async with serving_directory(opener, clock=SystemClock()) as directory:
         book = AccessBook()
         follow_access(book, directory)
-        yield AccessMeta(directory, book, AccessCommands(directory, book))
+        yield AccessMeta(
+            directory, book, AccessCommands(directory, book, now_ms=SystemClock().now_ms)
+        )
 
 
 def may(book: AccessBook, name: str, action: Action, topic: str) -> bool:
@@ -119,8 +121,6 @@ async def test_a_mistake_changes_nothing(opener: Opener) -> None:
                 await meta.commands.grant(GrantSet(identity=name, grant=ORDERS))
         with pytest.raises(BadName):
             await meta.commands.set_user(UserSet(name="%broker", create=True, verifier=VERIFIER))
-        with pytest.raises(BadRequest, match="needs a password"):
-            await meta.commands.set_user(UserSet(name="new", create=True))
         with pytest.raises(BadRequest, match="no action"):
             await meta.commands.grant(
                 GrantSet(identity="shop", grant=Grant(action="fly", resource="*"))
@@ -172,3 +172,12 @@ async def test_a_lost_admin_is_made_anew_with_all_rights(opener: Opener, tmp_pat
         assert rights.may(Action.GRANT, "user", "")
         assert len(rights.grants) == 2
     assert (tmp_path / "one").read_text() != (tmp_path / "two").read_text()
+
+
+async def test_a_user_without_a_password_is_known_by_other_proofs(opener: Opener) -> None:
+    async with serving_access(opener) as meta:
+        await meta.commands.set_user(UserSet(name="machine", create=True))
+        [shown] = meta.book.users("machine")
+        assert shown.user
+        assert shown.methods == []
+        assert meta.book.rights("machine") is not None

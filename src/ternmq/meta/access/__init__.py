@@ -1,0 +1,1 @@
+"""Users, grants and tokens, as operators ask for them."""
