@@ -164,6 +164,13 @@ class RemoteDirectory(TopicTable, StandingTable):
         fresh = {topic.id for topic in found}
         newest = max(fresh, default=0)  # What was made while we asked has a higher id.
         lost = [each for each in self.topics() if each.id not in fresh and each.id <= newest]
+        # No server makes users: one that is not found is not new, whatever has its id by now.
+        users = {topic.name for topic in found if topic.name.startswith(ACCESS_PREFIX)}
+        lost += [
+            each
+            for each in self.topics()
+            if each.name.startswith(ACCESS_PREFIX) and each.name not in users and each not in lost
+        ]
         gone = await self.gone_topics([topic.id for topic in lost]) if lost else frozenset()
         for topic in lost:
             if topic.id in gone:

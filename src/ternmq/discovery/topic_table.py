@@ -8,7 +8,7 @@ waits. Never asks a registry or another server.
 from collections.abc import Callable
 
 from ternmq.core.log import get_logger
-from ternmq.discovery.hidden_topics import PLACEMENT
+from ternmq.discovery.hidden_topics import ACCESS_PREFIX, PLACEMENT
 from ternmq.discovery.notify import tell_all
 from ternmq.wire.messages.order_keys import Placement
 from ternmq.wire.messages.topics import Topic
@@ -52,8 +52,14 @@ class TopicTable:
 
     def _unname(self, topic: Topic) -> None:
         """The registry does not know it any more, and did not delete it either: it is an older
-        copy, say. Its messages stay; nobody is told that it was deleted."""
-        if self._remove(topic):
+        copy, say. Its messages stay; nobody is told that it was deleted. But a user whom the
+        registry does not know must not come in."""
+        if not self._remove(topic):
+            return
+        if topic.name.startswith(ACCESS_PREFIX):
+            log.warning("the registry does not know a user any more", topic=topic.name)
+            self._tell_deleted(topic)
+        else:
             log.error(
                 "the registry does not know a topic any more: its messages are kept, without a "
                 "name, until the right registry is back",

@@ -2,8 +2,10 @@
 
 A repeat (same producer, same first sequence) of a batch that is on its way waits for it; a repeat
 of a stored one is answered with the first one's receipt. So a producer that lost its connection
-sends the same bytes again and nothing is stored twice. What has to wait for something else before
-it can be judged, a topic that is made, becomes a task (`later`).
+sends the same bytes again and nothing is stored twice. A producer's id stands in every message's
+id, so anybody can send under its numbers: what is known under another topic (of what is on its way:
+or application) is no repeat, and is refused rather than answered as if it were stored. What has to
+wait for something else before it can be judged, a topic that is made, becomes a task (`later`).
 
 Never decides whether a batch may come in: that is its server's.
 """
@@ -14,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 
 from ternmq.batch.check import Incoming
 from ternmq.batch.layout import Stamp
-from ternmq.core.errors import SequenceTooOld, TernError
+from ternmq.core.errors import BadRequest, SequenceTooOld, TernError
 from ternmq.rpc.address import Endpoints
 from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.peer import Peer
@@ -30,6 +32,7 @@ from ternmq.wire.messages.publish import (
     PUBLISHED_WRITTEN,
 )
 from ternmq.wire.numbers import Command
+from ternmq.wire.resources import batch_names
 
 _PUBLISH = int(Command.PUBLISH)
 BatchKey = tuple[tuple[int, int], int]
@@ -108,8 +111,18 @@ class PendingBatches(Generic[Pending]):
         pending = self._pending.get((incoming.producer, incoming.first_sequence))
         if pending is None:
             return False
+        _check_same(pending.append, incoming)
         pending.waiting.append((peer, correlation))
         return True
+
+    def check_unused(self, incoming: Incoming, topic_id: int) -> None:
+        """Raise if the numbers of this batch are another topic's; for what is known by its ids."""
+        pending = self._pending.get((incoming.producer, incoming.first_sequence))
+        if pending is not None:
+            _check_same(pending.append, incoming)
+        stored = self.producers.find(incoming.producer, incoming.first_sequence, incoming.row_count)
+        if stored is not None and stored.topic_id != topic_id:
+            raise used_elsewhere(incoming)
 
     def stored(self, incoming: Incoming) -> StoredBatch | None:
         """The receipt of this very batch; raises if nobody can tell whether it is stored."""
@@ -143,6 +156,25 @@ class PendingBatches(Generic[Pending]):
         """Wait for what could not be judged yet."""
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+
+def _check_same(known: Append, incoming: Incoming) -> None:
+    """Only the very batch that is on its way is a repeat of it. Looks at the names that the sender
+    wrote: what is put aside is on its way to another topic than it was sent to."""
+    topic, app, _ = batch_names(known.batch)
+    if (topic, app, known.count) != (incoming.topic, incoming.app, incoming.row_count):
+        raise used_elsewhere(incoming)
+
+
+def used_elsewhere(incoming: Incoming) -> BadRequest:
+    """Of a batch under numbers that are known, but not for what it is."""
+    first = incoming.first_sequence
+    return BadRequest(
+        f"messages {first}..{first + incoming.row_count} of this producer were sent before, to "
+        f"another topic than {incoming.topic!r} or as another batch: this is no repeat, and it is "
+        "not stored. If your program did not do that, somebody else sends under its producer's "
+        "id: connect again for a new one, send again, and look who may publish here"
+    )
 
 
 def answer_repeat(

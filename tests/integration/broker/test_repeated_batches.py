@@ -4,11 +4,14 @@ import pytest
 
 import ternmq
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
-from ternmq.core.errors import Paused, SequenceTooOld, TooLarge, Unauthorized
+from ternmq.batch.half import HalfInfo, pack_info
+from ternmq.core.errors import BadRequest, Paused, SequenceTooOld, TooLarge, Unauthorized
 from ternmq.core.ids import ProducerId
 from ternmq.testing import node
 from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
+from ternmq.wire.messages.transactions import HalfStored
 from ternmq.wire.numbers import Command
+from ternmq.wire.record import unpack
 
 
 @pytest.mark.parametrize(
@@ -56,3 +59,58 @@ async def test_a_batch_in_order_is_not_stored_behind_a_later_one_of_its_producer
 
         answer = await connection.call(Command.PUBLISH, second)
         assert PUBLISHED.unpack(answer)[-1] & PUBLISHED_DUPLICATE
+
+
+def sent_to(topic: str, *, delay_ms: int | None = None) -> bytearray:
+    """Message 0 of one and the same producer."""
+    origin = Origin(topic=topic, app="shop", producer=ProducerId(1, 2))
+    rows = [Outgoing(body=topic.encode(), delay_ms=delay_ms, explicit_id=topic.encode())]
+    return encode_messages(rows, origin=origin, first_sequence=0)
+
+
+@pytest.mark.parametrize("first", [Command.PUBLISH, Command.PUBLISH_ONCE])
+@pytest.mark.parametrize("second", [Command.PUBLISH, Command.PUBLISH_ONCE])
+async def test_numbers_that_somebody_used_for_another_topic_are_refused_and_not_called_stored(
+    first: Command, second: Command
+) -> None:
+    """A producer's id stands in its messages' ids: who reads one could send junk under the next
+    number, and the producer would be told that its own message is stored (Q2)."""
+    async with node() as url, ternmq.connect(url, app="shop") as mq:
+        await mq.admin.create_topic("junk")
+        await mq.admin.create_topic("orders")
+        connection = await mq.cluster.broker("main").get()
+        await connection.call(first, sent_to("junk"))
+        with pytest.raises(BadRequest, match=r"another topic than 'orders'.*not stored"):
+            await connection.call(second, sent_to("orders"))
+        assert [message.body async for message in mq.read("orders")] == []
+
+        if first is second is Command.PUBLISH:
+            answer = await connection.call(Command.PUBLISH, sent_to("junk"))
+            assert PUBLISHED.unpack(answer)[-1] & PUBLISHED_DUPLICATE, "a true repeat"
+
+
+async def test_numbers_of_a_delayed_message_of_another_topic_are_refused_too() -> None:
+    async with node() as url, ternmq.connect(url, app="shop") as mq:
+        await mq.admin.create_topic("junk")
+        await mq.admin.create_topic("orders")
+        connection = await mq.cluster.server("main", "delay").get()
+        await connection.call(Command.PUBLISH, sent_to("junk", delay_ms=60_000))
+        with pytest.raises(BadRequest, match=r"another topic than 'orders'.*not stored"):
+            await connection.call(Command.PUBLISH, sent_to("orders", delay_ms=60_000))
+
+
+async def test_a_half_message_to_another_topic_is_no_repeat_within_its_transaction() -> None:
+    half = pack_info(HalfInfo(transaction=bytes(16)))
+
+    def staged(topic: str) -> bytearray:
+        origin = Origin(topic=topic, app="shop", producer=ProducerId(1, 2))
+        rows = [Outgoing(body=b"x")]
+        return encode_messages(rows, origin=origin, first_sequence=0, transaction=half)
+
+    async with node() as url, ternmq.connect(url, app="shop") as mq:
+        connection = await mq.cluster.broker("main").get()
+        await connection.call(Command.HALF, staged("junk"))
+        with pytest.raises(BadRequest, match=r"another topic than 'orders'.*not stored"):
+            await connection.call(Command.HALF, staged("orders"))
+        again = await connection.call(Command.HALF, staged("junk"))
+        assert unpack(again, HalfStored).duplicate

@@ -17,7 +17,7 @@ from ternmq.security.access.secret import Secret
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.pull import Join, Joined
 from ternmq.wire.messages.topics import TopicFind, Topics
-from ternmq.wire.messages.transactions import HalfEnd, HalfEnded
+from ternmq.wire.messages.transactions import DetachedEnd, HalfEnd, HalfEnded
 from ternmq.wire.numbers import Command
 from tests.integration.processes import Node, NodeFactory, tern
 from tests.waiting import until, wait_until
@@ -287,3 +287,32 @@ async def test_security_survives_a_restart_and_makes_no_second_admin(
     assert admin_password(node) == first
     async with ternmq.connect(user_url(node, "shop"), password=PASSWORD) as shop:
         assert shop.app == "shop"
+
+
+async def test_who_may_nothing_cannot_end_a_detached_transaction_before_it_begins(
+    secured: Node,
+) -> None:
+    """Its owner would be told that all is committed, and nothing would be stored (Q9)."""
+    async with admin_of(secured) as admin:
+        await admin.admin.create_topic("nightly")
+        owner = user_of(secured, admin, "etl", "allow publish nightly", app="etl")
+        async with user_of(secured, admin, "idler", app="idler") as idler, owner as mq:
+            link = await idler.cluster.broker("main").get()
+            for action in ("commit", "rollback"):
+                early = DetachedEnd(
+                    name="night:7", attempts=[], action=action, fenced=False, elsewhere=[7]
+                )
+                with pytest.raises(Forbidden, match="may not operate on all topics"):
+                    await request(link, Command.DETACHED_END, early, HalfEnded, timeout=10)
+            many = DetachedEnd(name="n", attempts=[], action="look", elsewhere=[1] * 10_001)
+            with pytest.raises(TernError, match="at most 10000 attempts"):
+                await request(link, Command.DETACHED_END, many, HalfEnded, timeout=10)
+
+            task = mq.detached("night:7", attempt=7)
+            await task.send("nightly", b"bill")
+            done = await mq.commit_detached("night:7", [7])
+            assert [place.topic for place in done.placed] == ["nightly"]
+            again = DetachedEnd(name="night:7", attempts=[7], action="commit")
+            with pytest.raises(Forbidden, match="may not publish on topic 'nightly'"):
+                await request(link, Command.DETACHED_END, again, HalfEnded, timeout=10)
+            assert (await mq.commit_detached("night:7", [7])).placed == done.placed

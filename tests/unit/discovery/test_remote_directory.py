@@ -143,6 +143,25 @@ async def test_topics_that_a_registry_has_never_heard_of_are_not_taken_for_delet
         await cache.close()
 
 
+async def test_users_that_a_registry_has_never_heard_of_are_gone_at_once(tmp_path: Path) -> None:
+    """After a registry was replaced nobody could remove them: they would come in for ever (S4)."""
+    async with meta(tmp_path / "r.db") as a:
+        cache = RouteCache([a.address], BROKER)
+        one = RemoteDirectory(cache)
+        told: list[str] = []
+        one.on_topic_deleted(lambda topic: told.append(topic.name))
+        kept = await a.service.create_topic("kept", TopicSettings())
+        await one.refresh()
+        users = {"%access.a": kept.id - 1, "%access.b": kept.id, "%access.c": kept.id + 100}
+        for name, number in users.items():
+            one._topics[name] = msgspec.structs.replace(kept, name=name, id=number)
+        await one.refresh()
+
+        assert sorted(told) == sorted(users)
+        assert [topic.name for topic in one.topics()] == ["kept"]
+        await cache.close()
+
+
 async def test_data_of_another_registry_is_brought_along_when_that_one_is_lost_for_sure(
     tmp_path: Path,
 ) -> None:

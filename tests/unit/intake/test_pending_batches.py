@@ -1,12 +1,13 @@
 """Repeats of batches that are stored or on their way: answered once each, stored once (D3)."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from ternmq.batch.check import Incoming, check_incoming
 from ternmq.batch.encoder import Outgoing
-from ternmq.core.errors import SequenceTooOld, TernError, Unavailable
+from ternmq.core.errors import BadRequest, SequenceTooOld, TernError, Unavailable
 from ternmq.intake.pending_batches import (
     AnswerFlags,
     PendingBatch,
@@ -82,6 +83,23 @@ def test_everybody_who_repeats_a_batch_on_its_way_is_answered_once_it_is_safe() 
     assert first.answers == [(1, (7, 40, 2_000, 3, 0))] and first.held == 0
     assert second.answers == [(9, (7, 40, 2_000, 3, 1))], "told that it is a repeat"
     assert not batches.joins(second, 10, INCOMING)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"topic": "another"}, {"app": "another"}, {"row_count": 2}],
+    ids=["topic", "application", "rows"],
+)
+def test_another_batch_under_the_numbers_of_one_on_its_way_does_not_wait_for_that(
+    other: dict[str, Any],
+) -> None:
+    second = Sender()
+    batches, pending = started(Sender(), ProducerTable())
+    with pytest.raises(BadRequest, match="no repeat, and it is not stored"):
+        batches.joins(second, 9, INCOMING._replace(**other))  # type: ignore[arg-type]
+    pending.append.base_sequence = 40
+    pending.answer(2_000)
+    assert not second.answers
 
 
 def test_everybody_who_waits_hears_why_a_batch_is_not_stored() -> None:

@@ -36,6 +36,7 @@ from ternmq.intake.pending_batches import (
     PendingBatches,
     answer_repeat,
     append_of,
+    used_elsewhere,
 )
 from ternmq.intake.topic_rules import check_body_sizes
 from ternmq.rpc.peer import Peer
@@ -181,8 +182,12 @@ class Publisher:
             return True
         stored = self._pending.stored(incoming)
         if stored is not None:
-            if stored.topic_id != topic.id and self._is_aside(stored.topic_id, topic):
-                raise put_aside(topic, incoming.row_count)
+            if stored.topic_id != topic.id:
+                if self._is_aside(stored.topic_id, topic):
+                    raise put_aside(topic, incoming.row_count)
+                # A dispatch of before its topic was deleted and made again was dispatched.
+                if not from_delay_server(peer):
+                    raise used_elsewhere(incoming)
             answer_repeat(peer, correlation, stored, incoming.row_count, self._pending.flags.now)
             return True
         if incoming.in_order and incoming.first_sequence < self._position(incoming.producer):
@@ -230,6 +235,10 @@ class Publisher:
         if over is not None:
             self._traffic.refuse(topic.id, "limit", rows)
         return over
+
+    def check_unused(self, incoming: Incoming, topic: Topic) -> None:
+        """Raise if this batch would be stored under numbers that are another topic's."""
+        self._pending.check_unused(incoming, topic.id)
 
     def to_append(self, peer: Peer, batch: Payload, incoming: Incoming, topic_id: int) -> Append:
         """The batch with what is known of it."""

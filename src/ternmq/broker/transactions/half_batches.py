@@ -32,6 +32,8 @@ from ternmq.core.errors import (
 )
 from ternmq.core.log import get_logger
 from ternmq.core.units import DAY_MS
+from ternmq.discovery.hidden_topics import LATER_PREFIX
+from ternmq.intake.pending_batches import used_elsewhere
 from ternmq.rpc.peer import Peer
 from ternmq.security.access.rights import Rights
 from ternmq.storage.log.append import Append, Ending, HalfMark
@@ -119,7 +121,9 @@ class HalfBatches:
         if self._published(info):
             return HalfStored(stored_at_ms=self._now_ms(), committed=True)
         one = self._writable(info, incoming.app)
-        if one is not None and one.has(*own):
+        if one is not None and (known := one.find(*own)) is not None:
+            if (known.topic_id, known.count) != (place.id, incoming.row_count):
+                raise used_elsewhere(incoming)
             return HalfStored(stored_at_ms=one.last_at_ms, duplicate=True)
         self._check_owner(info, one, incoming.producer)
         over = self._publisher.turn_away(peer, batch, incoming, topic)
@@ -207,7 +211,7 @@ class HalfBatches:
         await self._settled(key)
         outcome = self._halves.outcomes.get(key)
         if outcome is not None:
-            return self._repeated(outcome, request.action, [])
+            return self._repeated(outcome, request.action, [], rights)
         one = self._halves.open.get(key)
         if one is None:
             raise TransactionNotFound(
@@ -241,7 +245,7 @@ class HalfBatches:
         )
         if action == "commit":
             if committed:
-                return self._committed_before(request, known, committed)
+                return self._committed_before(request, known, committed, rights)
             return await self._commit_detached(request, known)
         wanted = request.attempts or list(known)
         opened = [
@@ -258,6 +262,7 @@ class HalfBatches:
         request: DetachedEnd,
         known: dict[int, OpenTransaction | TransactionOutcome],
         committed: list[int],
+        rights: Rights | None,
     ) -> HalfEnded:
         if request.attempts and not set(request.attempts) <= set(committed):
             raise TransactionEnded(
@@ -267,7 +272,7 @@ class HalfBatches:
             )
         outcome = known[committed[0]]
         assert isinstance(outcome, TransactionOutcome)
-        return self._repeated(outcome, "commit", committed)
+        return self._repeated(outcome, "commit", committed, rights)
 
     async def _commit_detached(
         self, request: DetachedEnd, known: dict[int, OpenTransaction | TransactionOutcome]
@@ -354,8 +359,14 @@ class HalfBatches:
         return HalfEnded(state=_STATES[action], placed=places, attempts=attempts)
 
     def _repeated(
-        self, outcome: TransactionOutcome, action: Action, attempts: list[int]
+        self,
+        outcome: TransactionOutcome,
+        action: Action,
+        attempts: list[int],
+        rights: Rights | None,
     ) -> HalfEnded:
+        """Whose it was is not known any more: who may send to its topics, or read them, is told
+        where its messages are. Others are refused: one without its messages would look lost."""
         if outcome.state != _STATES[action]:
             raise ended(outcome.state)
         places = [
@@ -367,6 +378,10 @@ class HalfBatches:
             )
             for topic_id, sequence, count, first in outcome.placed
         ]
+        if rights is not None:
+            for topic in {place.topic for place in places}:
+                if topic and not topic.startswith(LATER_PREFIX):
+                    rights.check_sends_or_reads(topic)
         return HalfEnded(state=outcome.state, placed=places, repeated=True, attempts=attempts)
 
     def _name(self, topic_id: int) -> str | None:

@@ -13,16 +13,19 @@ from contextlib import asynccontextmanager
 
 from ternmq.batch.half import detached_key
 from ternmq.broker.transactions.half_batches import HalfBatches
-from ternmq.core.errors import BadRequest, TransactionEnded, TransactionNotFound
+from ternmq.core.errors import BadRequest, OverLimit, TransactionEnded, TransactionNotFound
 from ternmq.security.access.rights import Rights
 from ternmq.storage.messages.transactions import (
     OpenTransaction,
     TransactionOutcome,
     TransactionTable,
 )
+from ternmq.wire.actions import Action
 from ternmq.wire.messages.transactions import DetachedEnd, HalfEnded, State
 
 ROLLED_BACK_AT_ONCE = 1_000
+ATTEMPTS_MAX = 10_000
+"""Named in one request: a write of Spark has one for each of its tasks."""
 Known = dict[int, OpenTransaction | TransactionOutcome]
 
 
@@ -46,6 +49,8 @@ class Unfenced:
 
     async def end_detached(self, request: DetachedEnd, rights: Rights | None = None) -> HalfEnded:
         """The DETACHED_END command; of fenced names only one attempt can be open."""
+        if max(len(request.attempts), len(request.elsewhere)) > ATTEMPTS_MAX:
+            raise OverLimit(f"at most {ATTEMPTS_MAX} attempts are named in one request")
         if request.fenced:
             return await self._half_batches.end_detached(request, rights)
         return await self.end(request, rights)
@@ -58,6 +63,8 @@ class Unfenced:
             before = committed(known)
             if request.action == "look":
                 return _answer(before, repeated=bool(before), otherwise="open")
+            if not before:
+                _check_unseen(rights, request, known)
             if request.action == "rollback":
                 return await self._abort(request, known, before)
             attempts = before or await self._commit(request, known)
@@ -119,6 +126,17 @@ class Unfenced:
         finally:
             del self._claims[name]
             done.set_result(None)
+
+
+def _check_unseen(rights: Rights | None, request: DetachedEnd, known: Known) -> None:
+    """Attempts that are not here can be decided about, and whose they will be nobody knows: by who
+    has an attempt of the name open here, or may send to, or operate on, all topics."""
+    unseen = [at for at in request.attempts + request.elsewhere if at not in known]
+    if rights is None or not unseen or rights.may(Action.PUBLISH, "topic", ""):
+        return
+    opened = [one for one in known.values() if isinstance(one, OpenTransaction)]
+    if not any(rights.is_app(one.app) for one in opened):
+        rights.check_operate("")
 
 
 def _answer(attempts: list[int], *, repeated: bool, otherwise: State = "rolled_back") -> HalfEnded:

@@ -24,6 +24,7 @@ from ternmq.intake.pending_batches import (
     PendingBatches,
     answer_repeat,
     append_of,
+    used_elsewhere,
 )
 from ternmq.intake.topic_rules import check_app, check_body_sizes, check_new_topic
 from ternmq.replication.commit_gate import CommitGate
@@ -133,6 +134,8 @@ class Acceptor:
             return
         stored = self._pending.stored(incoming)
         if stored is not None:
+            if stored.topic_id != topic.id:
+                raise used_elsewhere(incoming)
             flags = self._pending.flags.now
             answer_repeat(peer, frame.correlation, stored, incoming.row_count, flags)
             return

@@ -177,6 +177,11 @@ class Rights:
         """Is a topic shown to it? Hidden ones are not."""
         return self.may(Action.DESCRIBE, "topic", topic)
 
+    def check_sends_or_reads(self, topic: str) -> None:
+        """May it know where messages of a topic are?"""
+        if not self.may(Action.READ, "topic", topic):
+            self.check(Action.PUBLISH, "topic", topic)
+
     @property
     def sees_all(self) -> bool:
         """Nothing has to be left out of lists."""

@@ -83,13 +83,15 @@ class OpenTransaction(msgspec.Struct, array_like=True, kw_only=True):
     def rows(self) -> int:
         return sum(half.count for half in self.halves)
 
-    def has(self, producer: tuple[int, int], first_sequence: int) -> bool:
-        """Whether this very batch is in it."""
-        return any(
-            (half.producer_start, half.producer_random) == producer
-            and half.first_sequence == first_sequence
-            for half in self.halves
-        )
+    def find(self, producer: tuple[int, int], first_sequence: int) -> PlacedHalf | None:
+        """What is in it under these numbers."""
+        for half in self.halves:
+            if (
+                half.first_sequence == first_sequence
+                and (half.producer_start, half.producer_random) == producer
+            ):
+                return half
+        return None
 
 
 class TransactionOutcome(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
