@@ -6,12 +6,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from ternmq.core.clock import Clock
+from ternmq.core.errors import BadConfig
+from ternmq.core.log import get_logger
 from ternmq.discovery.access_news import DirectoryFacts, follow_access
 from ternmq.discovery.directory import ClusterDirectory
+from ternmq.discovery.hidden_topics import ACCESS_PREFIX
 from ternmq.rpc.guarded.guard import Guard
 from ternmq.rpc.node_proof import NodeSecret
 from ternmq.security.access.audit import AuditLog, audit_file
 from ternmq.security.access.book import AccessBook
+from ternmq.wire.messages.topics import Topic
+
+log = get_logger()
 
 ALIKE = "tern access 1: nobody"
 """All servers with one node secret answer alike about users that do not exist."""
@@ -27,8 +33,11 @@ async def guarding(
     secret: NodeSecret | None,
     clock: Clock,
 ) -> AsyncIterator[Guard | None]:
-    """A guard while the block runs, if security is on; what it wrote down is on disk afterwards."""
+    """A guard while the block runs, if security is on; what it wrote down is on disk afterwards.
+    Off where there are users would let everybody in behind their backs: `BadConfig`."""
     if not on:
+        _refuse_users(directory.topics())
+        directory.on_topic_changed(_tell_of_user)
         yield None
         return
     book = AccessBook()
@@ -47,3 +56,22 @@ async def guarding(
         yield guard
     finally:
         await audit.close()
+
+
+def _refuse_users(topics: list[Topic]) -> None:
+    users = [each.name.removeprefix(ACCESS_PREFIX) for each in topics if _is_access(each)]
+    if users:
+        raise BadConfig(
+            f"this cluster has users ({', '.join(sorted(users)[:3])}), and security is off here: "
+            "everybody would be let in; set security = true, or remove the users first "
+            "('tern user list')"
+        )
+
+
+def _tell_of_user(topic: Topic) -> None:
+    if _is_access(topic):
+        log.error("this cluster has users, and security is off here: set security = true")
+
+
+def _is_access(topic: Topic) -> bool:
+    return topic.name.startswith(ACCESS_PREFIX)

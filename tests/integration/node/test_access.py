@@ -289,6 +289,17 @@ async def test_security_survives_a_restart_and_makes_no_second_admin(
         assert shop.app == "shop"
 
 
+def test_a_node_with_users_does_not_start_without_security(node_factory: NodeFactory) -> None:
+    """Everybody would be let in, and nobody would notice."""
+    node = node_factory(environment=ON)
+    assert node.stop() == 0
+    node.environment = {}
+    node.launch()
+
+    assert node.process.wait(20) == 2
+    assert "set security = true" in node.stderr_text()
+
+
 async def test_who_may_nothing_cannot_end_a_detached_transaction_before_it_begins(
     secured: Node,
 ) -> None:

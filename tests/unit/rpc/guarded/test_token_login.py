@@ -257,6 +257,7 @@ NARROW = grants("allow publish t", "allow subscribe u", "allow describe v")
         (Command.TOKEN_CREATE, pack(TokenCreate(user="shop", expires_in_ms=1000))),
         (Command.TOKEN_CREATE, pack(TokenCreate(user="admin", expires_in_ms=1000))),
     ],
+    ids=range(10),  # Payloads are drawn at random: each worker would name them otherwise.
 )
 async def test_a_narrowed_token_does_less_than_its_user(
     server: GuardedServer, command: Command, payload: bytes
