@@ -18,7 +18,9 @@ FIRST_MAX = 2**24
 LEAP_MAX = 2**16
 """Sixteen thousand starts of meta servers stay below 2**53, so that programs which read JSON
 numbers as floats see them whole."""
-NUMBER_MAX = 2**62
+NUMBER_MAX = 2**56
+"""Sixty thousand starts. What a server says is in use already cannot be higher, and what the wire
+can carry (2**62) is far enough behind it that nobody uses up all numbers."""
 
 Draw = Callable[[int], int]
 """A number below this one, by chance."""

@@ -139,10 +139,10 @@ def test_two_places_in_one_line_are_told_apart() -> None:
 
 
 def test_a_frame_is_formatted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = formatted(raised(plain, "one"))
+    first = formatted(raised(plain, "the first"))
     monkeypatch.setattr(traceback, "format_tb", None)
 
-    assert formatted(raised(plain, "two")) == first.replace("one", "two")
+    assert formatted(raised(plain, "the second")) == first.replace("the first", "the second")
 
 
 def test_what_is_kept_is_bounded() -> None:
