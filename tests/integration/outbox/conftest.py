@@ -17,5 +17,6 @@ def engine(database: TestDatabase) -> Iterator[Engine]:
     yield made
     pool = made.pool
     if isinstance(pool, QueuePool):  # One that a relay holds until later would be left open.
-        wait_until(lambda: pool.checkedout() == 0, "connections given back")
+        # MariaDB lets one wait 50 s for a lock that a lost session still has.
+        wait_until(lambda: pool.checkedout() == 0, "connections given back", seconds=60)
     made.dispose()
