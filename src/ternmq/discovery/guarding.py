@@ -10,7 +10,7 @@ from ternmq.core.errors import BadConfig
 from ternmq.core.log import get_logger
 from ternmq.discovery.access_news import DirectoryFacts, follow_access
 from ternmq.discovery.directory import ClusterDirectory
-from ternmq.discovery.hidden_topics import ACCESS_PREFIX
+from ternmq.discovery.hidden_topics import ACCESS_PREFIX, access_identity
 from ternmq.rpc.guarded.guard import Guard
 from ternmq.rpc.node_proof import NodeSecret
 from ternmq.security.access.audit import AuditLog, audit_file
@@ -59,7 +59,7 @@ async def guarding(
 
 
 def _refuse_users(topics: list[Topic]) -> None:
-    users = [each.name.removeprefix(ACCESS_PREFIX) for each in topics if _is_access(each)]
+    users = [access_identity(each.name) for each in topics if _is_access(each)]
     if users:
         raise BadConfig(
             f"this cluster has users ({', '.join(sorted(users)[:3])}), and security is off here: "

@@ -13,6 +13,7 @@ from pathlib import Path
 from ternmq.core.errors import BadConfig
 from ternmq.node.config import NodeConfig
 from ternmq.rpc.node_proof import NodeSecret
+from ternmq.security.private_files import make_once
 
 FILE = "node-secret"
 SIZE_MAX = 4_096
@@ -47,21 +48,9 @@ def make_node_secret(path: Path) -> None:
     """A new one, whole or not at all, unless there is one."""
     if path.exists():
         return
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(handle, secrets.token_hex(32).encode() + b"\n")
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        try:
-            os.link(beside, path)  # Who comes second takes what the first one made.
-        except FileExistsError:
-            pass
-        finally:
-            beside.unlink()
+        make_once(path, secrets.token_hex(32).encode() + b"\n")
     except OSError as error:
         raise BadConfig(f"cannot make the node secret {path}: {error.strerror}") from error
 

@@ -9,7 +9,16 @@ import typer
 
 from ternmq.cli.terminal.options import URL, Json, Url, use
 from ternmq.cli.terminal.output import show_facts, show_json, show_table
-from ternmq.cli.topics.limit import BytesRate, Rate, rates, shown_rate, shown_size_rate
+from ternmq.cli.topics.limit import (
+    BytesRate,
+    ConsumeBytes,
+    ConsumeRate,
+    Rate,
+    both_ways,
+    rates,
+    shown_rate,
+    shown_size_rate,
+)
 from ternmq.core.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -27,18 +36,13 @@ def change(
     ] = None,
     rate: Rate = None,
     bytes_rate: BytesRate = None,
-    consume_rate: Annotated[
-        str | None, typer.Option(help="Messages a second that it is handed.")
-    ] = None,
-    consume_bytes: Annotated[
-        str | None, typer.Option(help="Bytes a second that it is handed.")
-    ] = None,
+    consume_rate: ConsumeRate = None,
+    consume_bytes: ConsumeBytes = None,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
     """Change the quotas of a user."""
-    consume = rates(consume_rate, consume_bytes)
-    changes = rates(rate, bytes_rate) | {f"consume_{key}": consume[key] for key in consume}
+    changes = both_ways(rates(rate, bytes_rate), rates(consume_rate, consume_bytes))
     if not changes and connections is None:
         raise BadRequest("nothing to change; 'tern quota set --help' lists what can be set")
 

@@ -1,6 +1,5 @@
 """`tern token`: proofs that end. A token is shown once, or written to a file for its owner only."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -127,14 +126,9 @@ def _show(tokens: list[AccessToken], *, as_json: bool) -> None:
 
 
 def _write(path: Path, token: str) -> None:
-    """Whole or not at all: a client may read it at any moment."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    from ternmq.security.private_files import replace_whole
+
     try:
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(handle, token.encode() + b"\n")
-        finally:
-            os.close(handle)
-        beside.replace(path)
+        replace_whole(path, token.encode() + b"\n")
     except OSError as error:
         raise BadRequest(f"cannot write {path}: {error.strerror}") from error

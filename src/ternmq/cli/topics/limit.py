@@ -27,25 +27,23 @@ BytesRate = Annotated[
     str | None, typer.Option("--bytes", help="Bytes a second, for example 10MB/s; none: no limit.")
 ]
 
+ConsumeRate = Annotated[str | None, typer.Option(help="Messages a second that it is handed.")]
+ConsumeBytes = Annotated[str | None, typer.Option(help="Bytes a second that it is handed.")]
+
 
 @app.command("set")
 def change(
     name: Annotated[str, typer.Option("--app", help="Name of the application.")],
     rate: Rate = None,
     bytes_rate: BytesRate = None,
-    consume_rate: Annotated[
-        str | None, typer.Option(help="Messages a second that it is handed.")
-    ] = None,
-    consume_bytes: Annotated[
-        str | None, typer.Option(help="Bytes a second that it is handed.")
-    ] = None,
+    consume_rate: ConsumeRate = None,
+    consume_bytes: ConsumeBytes = None,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
     """Limit an application from its next message on: senders are told to wait, consumers wait."""
     check_name("application", name)
-    consume = rates(consume_rate, consume_bytes)
-    changes = rates(rate, bytes_rate) | {f"consume_{key}": consume[key] for key in consume}
+    changes = both_ways(rates(rate, bytes_rate), rates(consume_rate, consume_bytes))
     if not changes:
         raise BadRequest("nothing to change; 'tern limit set --help' lists what can be set")
 
@@ -90,6 +88,11 @@ def rates(rate: str | None, bytes_rate: str | None) -> dict[str, int]:
     """What was typed, without what was not."""
     found = {} if rate is None else {"rate": parse_rate(rate)}
     return found if bytes_rate is None else found | {"bytes_rate": parse_size_rate(bytes_rate)}
+
+
+def both_ways(send: dict[str, int], consume: dict[str, int]) -> dict[str, int]:
+    """As a limit of an application has them."""
+    return send | {f"consume_{key}": value for key, value in consume.items()}
 
 
 def shown_rate(rate: int) -> str:

@@ -171,8 +171,8 @@ class AckSender:
         self._sending.discard(answer)
         error = None if answer.cancelled() else answer.exception()
         if error is None:
-            rejects = any(each.kind == "reject" for each in done)
-            if (self._at_once or rejects) and not answer.cancelled():
+            tells_late = self._at_once or any(each.kind == "reject" for each in done)
+            if tells_late and not answer.cancelled():
                 self._look_for_late(unpack(answer.result(), Acked))
             if self.pending:
                 self._send_soon()  # More than one request held.

@@ -5,7 +5,6 @@ one transaction of the registry, whichever it is, and is heard by every server l
 Asked through a guard only (`MetaRouter`). Never sees a password.
 """
 
-import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from ternmq.meta.registries.registry import NewTopic, Registry
 from ternmq.security.access.book import APPS_MAX, TOKEN_KEYS, AccessBook, AccessEntry, read_entry
 from ternmq.security.access.rights import ANY, check_grant, check_pattern
 from ternmq.security.access.scram import check_verifier, make_verifier
+from ternmq.security.private_files import replace_whole
 from ternmq.wire.messages.limits import (
     Grant,
     GrantSet,
@@ -172,13 +172,6 @@ def _with_password(held: TopicSettings, verifier: Verifier) -> TopicSettings:
 def _write_private(path: Path, password: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        handle = os.open(path, flags, 0o600)
-        try:
-            os.write(handle, password.encode() + b"\n")
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        replace_whole(path, password.encode() + b"\n")
     except OSError as error:
         raise BadConfig(f"cannot write the admin's password to {path}: {error.strerror}") from error

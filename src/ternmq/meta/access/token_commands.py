@@ -7,7 +7,6 @@ end, never a token itself. Asked through a guard only (`MetaRouter`).
 """
 
 import asyncio
-import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from ternmq.security.access.book import TOKEN_KEYS, TOKENS_MAX, AccessEntry
 from ternmq.security.access.rights import ANY, check_grant
 from ternmq.security.access.secret import read_secret
 from ternmq.security.access.token import ISSUER, TokenClaims, key_id, make_token, public_key
+from ternmq.security.private_files import make_once
 from ternmq.wire.messages.limits import (
     AccessToken,
     AccessTokens,
@@ -165,20 +165,7 @@ def own_key(path: Path) -> bytes:
 
 
 def _make_key(path: Path) -> None:
-    """Whole or not at all; who comes second takes what the first one made."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(handle, secrets.token_bytes(KEY_SIZE).hex().encode() + b"\n")
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        try:
-            os.link(beside, path)
-        except FileExistsError:
-            pass
-        finally:
-            beside.unlink()
+        make_once(path, secrets.token_hex(KEY_SIZE).encode() + b"\n")
     except OSError as error:
         raise BadConfig(f"cannot make {path}: {error.strerror}") from error

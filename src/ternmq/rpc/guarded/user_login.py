@@ -89,7 +89,9 @@ class UserGreeting:
         try:
             salt = unpack(unpack(answer, Challenge).proof, ScramSalt)
         except ProtocolError:
-            return _unguarded(answer)
+            raise Unauthorized(
+                "this is no server that asks who comes; connect without a user"
+            ) from None
         key, talk = (
             await self.login.salted(salt.salt, salt.iterations),
             hello + answer + channel.shown,
@@ -102,7 +104,3 @@ class UserGreeting:
                 "that it should be"
             )
         return welcome
-
-
-def _unguarded(answer: bytes) -> Welcome:
-    raise Unauthorized("this is no server that asks who comes; connect without a user")

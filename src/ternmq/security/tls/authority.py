@@ -8,7 +8,6 @@ CA never leaves its folder: it is not needed to run anything.
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ternmq.core.errors import AlreadyExists, BadConfig, BadRequest
+from ternmq.security.private_files import replace_whole, write_new
 from ternmq.security.tls.node_name import NodeName
 
 CA_FILE = "ca.pem"
@@ -213,19 +213,15 @@ def _check_free(*paths: Path) -> None:
 
 
 def _replace(path: Path, content: bytes, mode: int) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.unlink(missing_ok=True)
-    _write(beside, content, mode)
-    beside.replace(path)
+    try:
+        replace_whole(path, content, mode)
+    except OSError as error:
+        raise BadConfig(f"cannot write {path}: {error.strerror}") from error
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_new(path, content, mode)
     except FileExistsError as error:
         raise AlreadyExists(f"{path} is there already and is not replaced") from error
     except OSError as error:
