@@ -16,6 +16,7 @@ from ternmq.replication.member.member_place import MemberPlace
 from ternmq.replication.roles.member_server import MemberCluster, MemberServer, serving_member
 from ternmq.storage.files.disk import Disk, RealDisk
 from ternmq.storage.files.reserve import ReservedDisk
+from ternmq.storage.files.write_pool import PooledDisk, WritePool
 from ternmq.wire.messages.hello import BROKER
 
 
@@ -31,8 +32,12 @@ async def serve(
 ) -> AsyncIterator[MemberServer]:
     """Run a broker while the block runs; by `access` it finds others."""
     home = place.data_dir / "broker"
-    disk = disk or ReservedDisk(RealDisk(), home)
+    disk = disk or ReservedDisk(_machine(config.write_pool), home)
     kind = BrokerKind(config, home, clock=clock, disk=disk, access=access)
     cluster = MemberCluster(directory=directory, access=access, app=BROKER)
     async with serving_member(kind, config, place, cluster, clock=clock, disk=disk) as broker:
         yield broker
+
+
+def _machine(write_pool: int) -> Disk:
+    return PooledDisk(WritePool(write_pool)) if write_pool else RealDisk()
