@@ -25,6 +25,9 @@ from ternmq.wire.messages.groups import Start
 START_S = 60.0
 """As long as a sender tries (`delivery_timeout`)."""
 
+AWAY_S = 10.0
+"""A broker group without a master for so long is told of."""
+
 log = get_logger()
 
 
@@ -48,6 +51,8 @@ class Subscriptions:
         self._resting = False
         self._declared: set[str] = set()
         """Topics whose group the code has set, as the log says."""
+        self._away: dict[str, asyncio.TimerHandle] = {}
+        """Broker groups that nobody leads; to be told of where that lasts."""
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(list(self._joined.values()))
@@ -95,6 +100,8 @@ class Subscriptions:
         """Leave everywhere."""
         if self._look in self._cluster.on_routes:
             self._cluster.on_routes.remove(self._look)
+        for timer in self._away.values():
+            timer.cancel()
         tasks = list(self._joining.values())
         for task in tasks:
             task.cancel()
@@ -103,7 +110,8 @@ class Subscriptions:
         await asyncio.gather(*(each.stop() for each in self))
 
     def _look(self) -> None:
-        """Is there a broker group that we have not joined?"""
+        """Is there a broker group that we have not joined, or one that nobody leads any more?"""
+        self._watch_away()
         later = replace(self._plan, start=Start(at="earliest"), start_given=False)
         for group in self._cluster.masters():
             if group not in self._joined and group not in self._joining and not self._resting:
@@ -111,6 +119,24 @@ class Subscriptions:
                 task = Background("a consumer", self._sink.failed).task(joining, name="tern-join")
                 self._joining[group] = task
                 task.add_done_callback(partial(self._came, group))
+
+    def _watch_away(self) -> None:
+        away = [group for group in self._joined if group in self._cluster.away("realtime")]
+        for group in [group for group in self._away if group not in away]:
+            self._away.pop(group).cancel()
+        for group in away:
+            if group not in self._away:
+                loop = asyncio.get_running_loop()
+                self._away[group] = loop.call_later(AWAY_S, self._tell_away, group)
+
+    def _tell_away(self, group: str) -> None:
+        """A failover is over by now: a person has to do something."""
+        log.warning(
+            "nobody leads a broker group: its messages wait; `tern broker promote` lets a replica "
+            "lead, and read(group=..., from_='replica') shows them meanwhile",
+            broker_group=group,
+            group=self._plan.group,
+        )
 
     def _came(self, group: str, _task: "asyncio.Task[None]") -> None:
         self._joining.pop(group, None)
