@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from ternmq.client.admin.topics import topic_exists
 from ternmq.client.consuming.group_settings import carry_settings, declare_settings
 from ternmq.client.consuming.subscription import Subscription
 from ternmq.client.consuming.subscription_plan import DeliverySink, SubscriptionPlan
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
-from ternmq.core.errors import DiskFailed, DiskFull, TernError
+from ternmq.core.errors import DiskFailed, DiskFull, TernError, TopicNotFound
 from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.wire.messages.groups import Start
@@ -25,6 +26,9 @@ from ternmq.wire.messages.groups import Start
 START_S = 60.0
 """As long as a sender tries (`delivery_timeout`)."""
 
+LOOKED_AT_MAX = 16
+"""Of more topics a consumer does not ask whether they are there, unless it must."""
+LOOKED_AT_S = 1.0
 AWAY_S = 10.0
 """A broker group without a master for so long is told of."""
 
@@ -61,6 +65,7 @@ class Subscriptions:
         """Join everywhere; raises what keeps the consumer out. While broker groups are known and
         none lets it in, it waits as a running one would, for a time; not for a disk, which nobody
         but a person makes room on."""
+        await self._look_at_topics()
         attempts = Attempts(max(START_S, self._plan.timeout))
         while True:
             try:
@@ -76,6 +81,33 @@ class Subscriptions:
                 await attempts.failed(error)
         self._cluster.on_routes.append(self._look)
         self._look()
+
+    async def _look_at_topics(self) -> None:
+        """A misspelt topic is an error where the code says `create=False`, else a line in the log:
+        nothing would ever come, and nobody would know why."""
+        plan = self._plan
+        if plan.create and len(plan.topics) > LOOKED_AT_MAX:
+            return
+        for topic in plan.topics:
+            try:
+                async with asyncio.timeout(LOOKED_AT_S if plan.create else None):
+                    if await topic_exists(self._cluster, topic):
+                        continue
+            except (TernError, TimeoutError):
+                if plan.create:
+                    return  # Joining says what is wrong.
+                raise
+            if not plan.create:
+                raise TopicNotFound(
+                    f"there is no topic {topic!r}, and create=False; 'tern topic list' shows what "
+                    "there is",
+                    topic=topic,
+                )
+            log.warning(
+                "nobody has sent to this topic yet: it is made now; is the name right?",
+                topic=topic,
+                group=plan.group,
+            )
 
     async def _join_some(self) -> None:
         """At least one; raises why there is none."""
