@@ -127,7 +127,8 @@ class ClientConfig:
     spool_size_max: int = 1024 * MIB
     """Bytes in the spool that no broker has taken yet."""
     unsent: str | Path | None = None
-    """A file for one-way messages that no broker stored, for people: `tern unsent`."""
+    """A file for one-way messages that no broker stored, for people: `tern unsent`. With a spool:
+    for those that are refused for good."""
     refresh_interval: float = 10.0
     """Seconds after which the routes are fetched whole, though no meta server said that they
     changed."""
@@ -186,11 +187,11 @@ class ClientConfig:
         _within("batch_size_max", self.batch_size_max, 1, 3 * MIB)
         _within("inflight_max", self.inflight_max, 1, 256)
         _within("spool_size_max", self.spool_size_max, 64 * KIB, 1024 * 1024 * MIB)
-        if self.unsent is not None:
-            if not isinstance(self.unsent, str | Path) or not Path(self.unsent).parent.is_dir():
-                raise BadConfig(f"unsent is {self.unsent!r}; it is the path of a file to be")
-            if self.spool is not None:
-                raise BadConfig("unsent= does not go with spool=: a spool keeps what is not stored")
+        unsent = self.unsent
+        if unsent is not None and not (
+            isinstance(unsent, str | Path) and Path(unsent).parent.is_dir()
+        ):
+            raise BadConfig(f"unsent is {unsent!r}; it is the path of a file to be")
         if self.spool is not None and not (isinstance(self.spool, str | Path) and str(self.spool)):
             raise BadConfig(f"spool is {self.spool!r}; it is the path of a directory")
         files = [
