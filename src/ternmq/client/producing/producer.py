@@ -33,6 +33,7 @@ from ternmq.client.producing.accumulator import (
     delay_line_of,
     row_size,
 )
+from ternmq.client.producing.balancing import Affinity
 from ternmq.client.producing.body_sizes import BodySizes
 from ternmq.client.producing.deadlines import Deadlines
 from ternmq.client.producing.ordered_sender import OrderedSender, Queue
@@ -41,7 +42,6 @@ from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.producing.send_buffer import SendBuffer
 from ternmq.client.producing.senders import Senders
 from ternmq.client.transport.attempts import Attempts
-from ternmq.client.transport.balancing import Affinity
 from ternmq.client.transport.cluster import Cluster
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Closed, SendUnknown, TernError

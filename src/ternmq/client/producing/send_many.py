@@ -39,10 +39,10 @@ from ternmq.client.producing.accumulator import (
     delay_line_of,
     row_size,
 )
+from ternmq.client.producing.balancing import Affinity
 from ternmq.client.producing.producer import Producer
 from ternmq.client.producing.producer_batch import OnDone, ProducerBatch
 from ternmq.client.producing.senders import Senders
-from ternmq.client.transport.balancing import Affinity
 from ternmq.core.errors import BufferFull, Closed, SendUnknown, TernError
 from ternmq.core.ids import check_name
 

@@ -24,8 +24,8 @@ from collections import deque
 from functools import partial
 from typing import Protocol
 
+from ternmq.client.producing.circuit_breaker import CircuitBreaker
 from ternmq.client.producing.producer_batch import ProducerBatch
-from ternmq.client.transport.circuit_breaker import CircuitBreaker
 from ternmq.client.transport.link import Link, back_off
 from ternmq.core.errors import (
     BufferFull,
