@@ -191,7 +191,7 @@ class Store:
             safe_offset=opening.safe_offset,
             on_corrupt=on_corrupt,
         )
-        self.messages.stored_at_ms = opening.stored_at_ms
+        self.messages.not_before(opening.stored_at_ms)
         self.messages.prove(opening.acknowledged)
         self.search = Search(self.index, self.consume, self.messages)
         self._epoch_before = max(opening.epoch, epochs.last)

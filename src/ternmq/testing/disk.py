@@ -29,9 +29,9 @@ class _Inode:
 
     __slots__ = ("content", "durable", "unsynced")
 
-    def __init__(self) -> None:
-        self.content = bytearray()
-        self.durable = bytearray()
+    def __init__(self, durable: bytes = b"") -> None:
+        self.content = bytearray(durable)
+        self.durable = bytearray(durable)
         self.unsynced: list[_Change] = []
 
     def change(self, change: _Change) -> None:
@@ -365,6 +365,4 @@ class SimulatedDisk:
     def place(self, path: Path, content: bytes) -> None:
         """Put a file there, durably."""
         self.mkdir(path.parent)
-        inode = self._files[path] = self._durable[path] = _Inode()
-        inode.content = bytearray(content)
-        inode.durable = bytearray(content)
+        self._files[path] = self._durable[path] = _Inode(content)

@@ -295,10 +295,12 @@ class Producer:
         on_done: OnDone,
         identity: ProducerIdentity | None = None,
     ) -> ProducerBatch:
-        """Number the rows of an open batch: from here on their ids are decided."""
+        """Number the rows of an open batch: from here on their ids are decided. By an `identity` of
+        its own it is bound to the broker group that it is given to."""
         producer, first = (identity or self._identity).take(len(open_batch.rows))
         published = Published(topic, producer, first, len(open_batch.rows))
-        return ProducerBatch(open_batch, published, window=self.window(open_batch), on_done=on_done)
+        window, bound = self.window(open_batch), identity is not None
+        return ProducerBatch(open_batch, published, window=window, on_done=on_done, bound=bound)
 
     def _renewed(self, before: ProducerBatch) -> ProducerBatch:
         """The same rows under new numbers: another group may have forgotten such low ones."""

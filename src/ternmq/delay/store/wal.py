@@ -185,7 +185,7 @@ def open_wal(
         producers_to=covered,
         safe_offset=safe,
     )
-    wal.messages.stored_at_ms = stored_at_ms
+    wal.messages.not_before(stored_at_ms)
     wal.messages.prove(acknowledged)
     return wal
 
