@@ -65,6 +65,7 @@ class ReservedDisk:
         self._reserve = ReserveFile(disk, home / NAME)
         self._lock = threading.Lock()
 
+        self.room = disk.room
         self.open = disk.open
         self.names = disk.names
         self.exists = disk.exists
