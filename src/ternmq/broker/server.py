@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ternmq.broker.config import BrokerConfig
+from ternmq.broker.log.write_pool import PooledDisk, WritePool
 from ternmq.broker.role import BrokerKind
 from ternmq.core.clock import Clock
 from ternmq.discovery.cluster_access import ClusterAccess
@@ -16,7 +17,6 @@ from ternmq.replication.member.member_place import MemberPlace
 from ternmq.replication.roles.member_server import MemberCluster, MemberServer, serving_member
 from ternmq.storage.files.disk import Disk, RealDisk
 from ternmq.storage.files.reserve import ReservedDisk
-from ternmq.storage.files.write_pool import PooledDisk, WritePool
 from ternmq.wire.messages.hello import BROKER
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from ternmq.broker.config import BrokerConfig, Flush
+from ternmq.broker.log.write_pool import PooledDisk, PooledFile, WritePool
 from ternmq.core.errors import BadConfig, DiskFailed
 from ternmq.storage.files.disk import IOV_MAX, RealFile, write_all
-from ternmq.storage.files.write_pool import PooledDisk, PooledFile, WritePool
 
 SIZE = 64 * 1024
 
