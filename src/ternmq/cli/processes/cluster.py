@@ -60,8 +60,9 @@ def cluster(
     """Run a whole cluster on this machine: meta servers, broker groups, delay servers.
 
     When all are up, one line `ready tern://127.0.0.1:BASE` (with every meta server) appears on
-    stdout; everything else goes to stderr, and the logs of the servers to files. Ctrl-C or SIGTERM stops all of them. Started
-    again on the same folder it goes on as the cluster that it was; it may grow.
+    stdout; everything else goes to stderr, and the logs of the servers to files. Ctrl-C or SIGTERM
+    stops all of them. Started again on the same folder it goes on as the cluster that it was; it
+    may grow.
     """
     import uvloop
 
