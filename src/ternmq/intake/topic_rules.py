@@ -9,7 +9,7 @@ import numpy as np
 from ternmq.batch.check import Incoming
 from ternmq.batch.layout import BATCH_SIZE_MAX, Column, ColumnPart
 from ternmq.batch.view import BatchView
-from ternmq.core.errors import BadName, TooLarge, TopicNotFound, Unauthorized
+from ternmq.core.errors import BadName, BadRequest, TooLarge, TopicNotFound, Unauthorized
 from ternmq.core.ids import check_name
 from ternmq.discovery.hidden_topics import RESERVED
 from ternmq.wire.messages.topics import Topic
@@ -38,6 +38,18 @@ def check_body_sizes(topic: Topic, incoming: Incoming, batch: Payload) -> None:
             f"a body of {largest} bytes; topic {topic.name!r} takes at most {limit}: send a link "
             f"to large data, or raise it with 'tern topic set {topic.name} --body-size-max'"
         )
+
+
+def check_sealed(topic: Topic, batch: Payload) -> None:
+    """A topic with a master key takes encrypted bodies only."""
+    view = BatchView(batch)
+    if view.sealed and None not in view.seals():
+        return
+    raise BadRequest(
+        f"topic {topic.name!r} takes encrypted bodies only (master key "
+        f"{topic.settings.master_key!r}), and these are not: a client that was connected before "
+        "that was set learns of it in a moment, send again; one before 0.2 cannot encrypt"
+    )
 
 
 def check_new_topic(name: str, *, auto_create: bool) -> None:

@@ -33,7 +33,7 @@ from ternmq.core.ids import check_name
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
-from ternmq.discovery.hidden_topics import ACCESS_PREFIX, refused_topic
+from ternmq.discovery.hidden_topics import ACCESS_PREFIX, KEY_PREFIX, refused_topic
 from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
 from ternmq.meta.batching import Batching
@@ -171,7 +171,7 @@ class MetaDirectory(TopicTable, StandingTable):
     def _add_topics(self, topics: Sequence[Topic]) -> None:
         for topic in topics:
             self._topics[topic.name] = topic
-            if _in_routes(topic.settings) or topic.name.startswith(ACCESS_PREFIX):
+            if _in_routes(topic.settings) or topic.name.startswith((ACCESS_PREFIX, KEY_PREFIX)):
                 self._tell_changed(topic)
 
     def _drop_topics(self, topics: list[Topic]) -> None:
@@ -382,4 +382,7 @@ def _check_own_or_name(kind: str, name: str) -> None:
 def _in_routes(settings: TopicSettings) -> bool:
     """Clients learn of it with the routes."""
     placed = settings.placement or settings.broker_groups or settings.on_groups
-    return bool(placed) or settings.body_size_max != TopicSettings().body_size_max
+    return (
+        bool(placed or settings.master_key)
+        or settings.body_size_max != TopicSettings().body_size_max
+    )

@@ -159,6 +159,7 @@ def copy_of(view: BatchView, row: int, properties: dict[str, PropertyValue]) -> 
         priority=readable(view.priority, 0),
         born_at_ms=min(max(readable(view.born_at_ms, 0), 0), DUE_MAX_MS),
         explicit_id=readable(view.id_bytes, b"") or view.own_id(row),
+        seal=readable(view.seal, None),
         origin=RowOrigin(readable(view.origin_app, ""), readable(view.origin_address, b"")),
     )
     if damage:
@@ -169,7 +170,9 @@ def copy_of(view: BatchView, row: int, properties: dict[str, PropertyValue]) -> 
 def without_body(copy: Outgoing) -> Outgoing:
     """Says what is missing; the message itself stays where `%topic` and `%sequence` say."""
     size = f"its body of {len(copy.body)} bytes does not fit beside what is said about it"
-    return replace(copy, body=b"", properties={**(copy.properties or {}), "%damaged": size})
+    return replace(
+        copy, body=b"", seal=None, properties={**(copy.properties or {}), "%damaged": size}
+    )
 
 
 def without_properties(copy: Outgoing) -> Outgoing:

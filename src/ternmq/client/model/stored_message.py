@@ -31,6 +31,7 @@ class StoredMessage(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     expire_at_ms: int | None = None
     due_at_ms: int | None = None
     born_at_ms: int = 0
+    subject: str | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -53,6 +54,7 @@ def pack(message: Outgoing) -> bytes:
             expire_at_ms=message.expire_at_ms,
             due_at_ms=message.due_at_ms,
             born_at_ms=message.born_at_ms,
+            subject=message.subject,
         )
     )
 
@@ -73,6 +75,7 @@ def unpack(data: bytes, message_id: str) -> Outgoing:
         expire_at_ms=content.expire_at_ms,
         born_at_ms=content.born_at_ms,
         explicit_id=id_from_text(message_id).to_bytes(16, "big"),
+        subject=content.subject,
     )
 
 

@@ -1,0 +1,350 @@
+"""The data keys of one client: fetched wrapped from a meta server, opened by its master keys, kept.
+
+Producers need the key of the present period of a topic, or those of subjects; where there is none
+yet they make one, and the first that is stored counts. Consumers and readers need the keys that the
+seals of a batch name. Finding a key waits for servers (`prepare`, `fetch`), encrypting and opening
+do not: they use what was found, or raise why it was not. A reason is kept for a moment, a key for
+half a minute: then it is asked for again, so an erased key is soon gone everywhere.
+
+Belongs to one event loop. Without encrypted topics nothing of it is called but two `if`s.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from hashlib import sha256
+from typing import Any, Protocol, TypeVar
+
+from ternmq.batch.encoder import Outgoing
+from ternmq.batch.layout import Encoding
+from ternmq.batch.seal import OpenedBodies, key_of
+from ternmq.batch.view import BatchView
+from ternmq.client.sealing.opening import Ranges, keys_of, open_batch
+from ternmq.core.clock import Clock, SystemClock, elapsed
+from ternmq.core.errors import Conflict, Erased, KeyNotFound, TernError
+from ternmq.core.ids import ProducerId
+from ternmq.core.lifecycle import Background
+from ternmq.discovery.hidden_topics import RESERVED, plain_name
+from ternmq.security.sealing.data_key import KEY_SIZE, DataKey
+from ternmq.security.sealing.master_keys import MasterKeys, context_of
+from ternmq.wire.messages.servers import Encryption, Routes
+from ternmq.wire.messages.topics import (
+    ASKED_MAX,
+    TopicKey,
+    TopicKeyFind,
+    TopicKeyMake,
+    TopicKeys,
+)
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record
+
+KEY_KEPT_S = 30.0
+REASON_KEPT_S = 1.0
+KEYS_KEPT_MAX = 20_000
+AT_ONCE_MAX = 32
+"""Keys of subjects that are asked for at the same time."""
+WAIT_S = 30.0
+
+Row = bytes | Outgoing
+Held = tuple[DataKey | TernError, float]
+"""A key or why there is none, and until when that counts."""
+
+
+T = TypeVar("T", bound=Record)
+
+
+class KeySource(Protocol):
+    """The cluster, as far as keys are concerned."""
+
+    known_routes: Routes | None
+    on_routes: list[Callable[[], None]]
+
+    async def ask_meta(self, command: int, record: Record, answer: type[T]) -> T: ...
+
+    async def refresh(self) -> None: ...
+
+
+class Keyring:
+    """Everything about keys of one client."""
+
+    def __init__(self, cluster: KeySource, now: Callable[[], float] = elapsed) -> None:
+        self._cluster = cluster
+        self._masters = MasterKeys({})
+        self._clock: Clock = SystemClock()
+        self._now = now
+        self._background = Background("finding keys", self._failed)
+        self._fetching: set[int] = set()
+        self._waiting: list[Callable[[], None]] = []
+        self._by_label: dict[tuple[str, str], Held] = {}
+        self._by_id: dict[int, Held] = {}
+        self._newest: dict[str, DataKey] = {}
+        self.topics: dict[str, Encryption] = {}
+        """Topics whose bodies are encrypted."""
+        self._learn()
+        cluster.on_routes.append(self._learn)
+
+    def use(self, masters: MasterKeys, clock: Clock) -> None:
+        """The master keys of this client, and the clock that periods go by."""
+        self._masters, self._clock = masters, clock
+
+    def _learn(self) -> None:
+        routes = self._cluster.known_routes
+        self.topics = {} if routes is None else routes.encrypted
+
+    # For what is sent.
+
+    def lacks(self, topic: str, rows: Sequence[Row]) -> bool:
+        """Is there a key to be found first, before these rows can be encrypted?"""
+        encryption = self.topics.get(topic)
+        if encryption is None:
+            return False
+        labels = _labels(self._period(encryption), rows)
+        return any(not self._fresh(topic, label) for label in labels)
+
+    def finds_first(self, topic: str, rows: Sequence[Row], again: Callable[[], None]) -> bool:
+        """Is there a key to be found before these rows can be encrypted? It is looked for, and
+        `again` is called when it is there, or when it is known why not."""
+        if not self.lacks(topic, rows):
+            return False
+
+        async def find() -> None:
+            await self.prepare(topic, rows)
+            again()
+
+        self._background.task(find(), name="tern-find-keys")
+        return True
+
+    async def prepare(self, topic: str, rows: Sequence[Row]) -> None:
+        """Find or make what is lacking; what fails is told by `seal`."""
+        encryption = self.topics.get(topic)
+        if encryption is None:
+            return
+        labels = _labels(self._period(encryption), rows)
+        labels = [label for label in labels if not self._fresh(topic, label)]
+        for first in range(0, len(labels), AT_ONCE_MAX):
+            part = labels[first : first + AT_ONCE_MAX]
+            await asyncio.gather(*(self._make(topic, encryption, label) for label in part))
+
+    def seal(
+        self, topic: str, rows: Sequence[Row], numbers: tuple[ProducerId, int], encoding: Encoding
+    ) -> tuple[list[bytes], list[bytes | None]]:
+        """(ciphertext, seal) of the bodies, whose numbers begin with `numbers`; raises why not."""
+        producer, first = numbers
+        period = self._period(self.topics[topic])
+        keys = {label: self._key(topic, label) for label in _labels(period, rows)}
+        bodies: list[bytes] = []
+        seals: list[bytes | None] = []
+        for at, row in enumerate(rows):
+            number = producer.message_id(first + at).to_bytes(16, "big")
+            if isinstance(row, bytes):
+                key, body, known_as = keys[period], row, number
+            else:
+                label = period if row.subject is None else subject_label(row.subject)
+                key, body, known_as = keys[label], row.body, row.explicit_id or number
+            made, seal = key.encrypt(body, number, known_as, encoding)
+            bodies.append(made)
+            seals.append(seal)
+        return bodies, seals
+
+    def _period(self, encryption: Encryption) -> str:
+        now_ms = self._clock.now_ms()
+        return f"p{now_ms - now_ms % encryption.period_ms}"
+
+    def _fresh(self, topic: str, label: str) -> bool:
+        held = self._by_label.get((topic, label))
+        return held is not None and held[1] > self._now()
+
+    def _key(self, topic: str, label: str) -> DataKey:
+        """The one of that label; of a period that has just begun, that of the one before."""
+        held = self._by_label.get((topic, label))
+        found = held[0] if held is not None else None
+        if found is None and label.startswith("p"):
+            found = self._newest.get(topic)
+        if isinstance(found, DataKey):
+            return found
+        raise found.copy() if found is not None else _not_found_yet(topic)
+
+    async def _make(self, topic: str, encryption: Encryption, label: str) -> None:
+        try:
+            async with asyncio.timeout(WAIT_S):
+                key = await self._made(topic, encryption, label)
+        except TimeoutError:
+            self._keep(self._by_label, (topic, label), _not_found_yet(topic))
+        except TernError as error:
+            self._keep(self._by_label, (topic, label), error)
+        except Exception as bug:  # Whoever waits for the key has to hear of it.
+            self._background.report(bug)
+            self._keep(self._by_label, (topic, label), _not_found_yet(topic))
+        else:
+            self._keep(self._by_label, (topic, label), key)
+            if label.startswith("p"):
+                self._newest[topic] = key
+
+    async def _made(self, topic: str, encryption: Encryption, label: str) -> DataKey:
+        master = self._masters.find(encryption.master_key, topic)
+        secret = os.urandom(KEY_SIZE)
+        context = context_of(encryption.master_key, topic, label)
+        wanted = TopicKeyMake(
+            topic=topic,
+            label=label,
+            master_key=encryption.master_key,
+            wrapped=await _by_service(encryption.master_key, master.wrap(secret, context)),
+        )
+        try:
+            kept = await self._cluster.ask_meta(Command.TOPIC_KEY_MAKE, wanted, TopicKey)
+        except Conflict:
+            await self._cluster.refresh()
+            raise
+        if kept.wrapped == wanted.wrapped:
+            return DataKey(kept.id, topic, secret)
+        return await self._opened(kept)
+
+    # For what is read.
+
+    def ready(self, view: BatchView, then: Callable[[], None]) -> bool:
+        """Is it known of every key of this batch whether there is one? Else they are fetched, and
+        `then` is called."""
+        unknown = self._unknown(keys_of(view))
+        if not unknown:
+            return True
+        if then not in self._waiting:
+            self._waiting.append(then)
+        if not unknown <= self._fetching:
+            self._fetching |= unknown
+            self._background.task(self._fetch_then(view, unknown), name="tern-keys")
+        return False
+
+    async def _fetch_then(self, view: BatchView, unknown: set[int]) -> None:
+        try:
+            await self.fetch([view])
+        finally:
+            self._fetching -= unknown
+            self._wake()
+
+    def _failed(self, error: TernError) -> None:
+        """By a bug, which is in the log; who waits asks again."""
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()
+
+    async def fetch(self, views: Iterable[BatchView]) -> None:
+        """Find the keys that these batches need; what fails is told by `open`."""
+        by_topic: dict[str, set[int]] = {}
+        for view in views:
+            for topic, ids in _asked_of(view).items():
+                by_topic.setdefault(topic, set()).update(ids)
+        for topic, ids in by_topic.items():
+            unknown = sorted(self._unknown(ids))
+            for first in range(0, len(unknown), ASKED_MAX):
+                await self._find(topic, unknown[first : first + ASKED_MAX])
+
+    def open(self, view: BatchView, ranges: Ranges) -> OpenedBodies:
+        """What the bodies of these rows say, now also in the view."""
+        return open_batch(view, ranges, self._known)
+
+    async def open_all(self, views: Sequence[tuple[BatchView, Ranges]]) -> None:
+        """Fetch what is needed for those that are encrypted, and open them."""
+        sealed = [(view, ranges) for view, ranges in views if view.sealed]
+        if sealed:
+            await self.fetch([view for view, _ in sealed])
+            for view, ranges in sealed:
+                self.open(view, ranges)
+
+    def _unknown(self, ids: set[int]) -> set[int]:
+        now = self._now()
+        return {id for id in ids if self._by_id.get(id, (None, 0.0))[1] <= now}
+
+    def _known(self, id: int) -> DataKey:
+        found = self._by_id.get(id, (None, 0.0))[0]
+        if isinstance(found, DataKey):
+            return found
+        raise found or KeyNotFound(f"data key {id} was not found: no meta server answered in time")
+
+    async def _find(self, topic: str, ids: list[int]) -> None:
+        try:
+            async with asyncio.timeout(WAIT_S):
+                asked = TopicKeyFind(topic=topic, ids=ids)
+                answer = await self._cluster.ask_meta(Command.TOPIC_KEY_FIND, asked, TopicKeys)
+                found = {key.id: await self._openable(key) for key in answer.keys}
+        except TimeoutError:
+            found = dict.fromkeys(ids, _not_found_yet(topic))
+        except TernError as error:
+            why = KeyNotFound(f"data keys of topic {topic!r} were not found: {error.message}")
+            found = dict.fromkeys(ids, why)
+        for id in ids:
+            unknown = KeyNotFound(
+                f"topic {topic!r} has no data key {id}: the registry is older than the message, or "
+                "the message came from another cluster; import it again from where it can be read"
+            )
+            self._keep(self._by_id, id, found.get(id, unknown))
+
+    async def _openable(self, kept: TopicKey) -> DataKey | TernError:
+        if kept.erased:
+            return Erased(f"this message of topic {kept.topic!r} was erased: its key is deleted")
+        try:
+            return await self._opened(kept)
+        except TernError as error:
+            return error
+
+    async def _opened(self, kept: TopicKey) -> DataKey:
+        master = self._masters.find(kept.master_key, kept.topic)
+        context = context_of(kept.master_key, kept.topic, kept.label)
+        secret = await _by_service(kept.master_key, master.unwrap(kept.wrapped, context))
+        return DataKey(kept.id, kept.topic, secret)
+
+    def _keep(self, where: dict[Any, Held], name: object, found: DataKey | TernError) -> None:
+        while len(where) >= KEYS_KEPT_MAX:
+            del where[next(iter(where))]
+        kept_s = KEY_KEPT_S if isinstance(found, DataKey | Erased) else REASON_KEPT_S
+        where.pop(name, None)
+        where[name] = (found, self._now() + kept_s)
+
+
+def subject_label(subject: str) -> str:
+    """Subjects are known to servers by their digest only."""
+    return f"s{subject_digest(subject)}"
+
+
+def subject_digest(subject: str) -> str:
+    return sha256(b"tern subject\0" + subject.encode()).hexdigest()
+
+
+def _asked_of(view: BatchView) -> dict[str, set[int]]:
+    """Which keys of which topics: our own topics (dead letters) hold messages of several."""
+    topic = view.topic
+    if not topic.startswith(RESERVED):
+        return {topic: keys_of(view)}
+    found: dict[str, set[int]] = {}
+    rows = (view.sequences() - view.base_sequence).tolist()
+    for row, seal in zip(rows, view.seals(), strict=True):
+        if seal is not None:
+            owner = str(view.properties(row).get("%topic", plain_name(topic)))
+            found.setdefault(owner, set()).add(key_of(seal))
+    return found
+
+
+def _labels(period: str, rows: Sequence[Row]) -> list[str]:
+    """Of the keys that rows are encrypted under."""
+    subjects = {None if isinstance(row, bytes) else row.subject for row in rows}
+    return [period if each is None else subject_label(each) for each in subjects]
+
+
+async def _by_service(name: str, work: Awaitable[bytes]) -> bytes:
+    """What an application's own key service raises is told as ours; its text may say too much."""
+    try:
+        return await work
+    except (TernError, asyncio.CancelledError, TimeoutError):
+        raise
+    except Exception as error:
+        raise KeyNotFound(
+            f"the master key {name!r} could not be used: its service raised {type(error).__name__}"
+        ) from error
+
+
+def _not_found_yet(topic: str) -> KeyNotFound:
+    return KeyNotFound(
+        f"there is no key to encrypt messages of topic {topic!r} with: no meta server answered in "
+        "time; they are not stored, send them again"
+    )
