@@ -154,7 +154,11 @@ class KeyCommands:
         self._forget(topic)
 
     def _learn(self, topic: Topic) -> None:
-        if topic.name.startswith(KEY_PREFIX) and topic.settings.apps:
+        if not topic.name.startswith(KEY_PREFIX):
+            return
+        if not topic.settings.apps:  # Overwritten, by another meta server: about to be deleted.
+            self._forget(topic)
+        else:
             self._by_id[topic.id] = topic
             label = key_owner(topic.name)[1]
             if label.startswith("s"):

@@ -125,7 +125,9 @@ def new_key_text() -> str:
 
 
 def _split(part: str) -> tuple[str, str]:
-    name, _, reference = part.strip().partition("=")
+    name, sign, reference = part.strip().partition("=")
+    if not sign:  # It may be the key itself: never shown.
+        raise BadConfig(f"master keys are named by where they are: {_FORM}")
     return name, reference
 
 
