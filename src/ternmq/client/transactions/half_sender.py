@@ -40,6 +40,7 @@ from ternmq.client.model.outgoing import (
     refuse_idle_options,
 )
 from ternmq.client.producing.accumulator import row_size
+from ternmq.client.sealing.seal_batch import seal_batch
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import FanOut
 from ternmq.client.transport.retrying import RetryingRequest
@@ -257,6 +258,9 @@ class HalfSender:
     ) -> HalfStored:
         """Store one half batch of columns; numbered at once, so many may be under way."""
         check_name("topic", topic)
+        keyring = self._cluster.keyring
+        if keyring.topics and keyring.lacks(topic, [b""]):
+            await keyring.prepare(topic, [b""])
         batch = encode_columns(
             columns,
             origin=Origin(topic=topic, app=self.config.app, producer=self._producer),
@@ -264,6 +268,8 @@ class HalfSender:
             transaction=pack_info(info),
         )
         self._number += columns.count
+        if topic in keyring.topics:
+            batch = seal_batch(batch, keyring, self.config.encoding)
         retrying = RetryingRequest(self.config, f"a half message to {topic!r}")
         return await retrying.ask(self._cluster.broker(group), Command.HALF, batch, HalfStored)
 

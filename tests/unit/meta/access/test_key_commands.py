@@ -5,7 +5,6 @@ Runs against SQLite here and against PostgreSQL, MariaDB and ZooKeeper in
 """
 
 import base64
-import os
 import shutil
 import stat
 from collections.abc import AsyncIterator
@@ -41,7 +40,7 @@ PERIOD = TopicKeyMake(topic="orders", label="p0", master_key="shop", wrapped=b"w
 async def serving_keys(
     opener: Opener, folder: Path
 ) -> AsyncIterator[tuple[MetaDirectory, KeyCommands]]:
-    os.makedirs(folder, exist_ok=True)
+    prepare(folder)
     clock = SystemClock()
     async with serving_directory(opener, clock=clock, refresh_ms=20) as directory:
         for topic in ("orders", "pay"):
@@ -49,16 +48,26 @@ async def serving_keys(
         yield directory, KeyCommands(directory, data_dir=folder, now_ms=clock.now_ms)
 
 
-async def made(keys: KeyCommands, wanted: TopicKeyMake) -> TopicKey:
+async def make_key(keys: KeyCommands, wanted: TopicKeyMake) -> TopicKey:
     answer = await keys.make(wanted)
     assert isinstance(answer, TopicKey)
     return answer
 
 
-async def found(keys: KeyCommands, topic: str, *ids: int) -> list[tuple[int, bytes, bool]]:
+async def find_keys(keys: KeyCommands, topic: str, *ids: int) -> list[tuple[int, bytes, bool]]:
     answer = await keys.find(TopicKeyFind(topic=topic, ids=list(ids)))
     assert isinstance(answer, TopicKeys)
     return [(key.id, key.wrapped, key.erased) for key in answer.keys]
+
+
+def prepare(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+
+
+def put_back(folder: Path) -> None:
+    for path in folder.glob("registry.db*"):
+        path.unlink()
+    shutil.copy(folder / "older.db", folder / "registry.db")
 
 
 def erased_in(answer: Record) -> list[str]:
@@ -70,22 +79,22 @@ async def test_the_first_key_counts_and_is_known_after_a_restart(
     opener: Opener, tmp_path: Path
 ) -> None:
     async with serving_keys(opener, tmp_path / "a") as (_, keys):
-        first = await made(keys, SUBJECT)
+        first = await make_key(keys, SUBJECT)
         second = TopicKeyMake(
             topic="orders", label=SUBJECT.label, master_key="shop", wrapped=b"wrapped-3"
         )
-        assert await made(keys, second) == first
+        assert await make_key(keys, second) == first
         assert first.wrapped == b"wrapped-1"
     async with serving_keys(opener, tmp_path / "a") as (_, keys):
-        assert await found(keys, "orders", first.id) == [(first.id, b"wrapped-1", False)]
+        assert await find_keys(keys, "orders", first.id) == [(first.id, b"wrapped-1", False)]
 
 
 async def test_a_key_is_told_to_who_may_use_its_own_topic_only(
     opener: Opener, tmp_path: Path
 ) -> None:
     async with serving_keys(opener, tmp_path / "a") as (_, keys):
-        key = await made(keys, SUBJECT)
-        assert await found(keys, "pay", key.id, 12345) == []
+        key = await make_key(keys, SUBJECT)
+        assert await find_keys(keys, "pay", key.id, 12345) == []
         listed = await keys.list(TopicKeyQuery(topic="orders"))
         assert isinstance(listed, TopicKeys)
         assert [(one.label, one.wrapped) for one in listed.keys] == [(SUBJECT.label, b"")]
@@ -98,22 +107,22 @@ async def test_an_erased_key_is_gone_everywhere_and_remembered_as_erased(
         serving_keys(opener, tmp_path / "a") as (_, here),
         serving_keys(opener, tmp_path / "b") as (_, there),
     ):
-        key, kept = await made(here, SUBJECT), await made(here, PERIOD)
+        key, kept = await make_key(here, SUBJECT), await make_key(here, PERIOD)
 
         async def seen() -> bool:
-            return bool(await found(there, "orders", key.id))
+            return bool(await find_keys(there, "orders", key.id))
 
         await until(seen)
         assert erased_in(await here.erase(KeyErase(digest=DIGEST))) == ["orders"]
         assert erased_in(await here.erase(KeyErase(digest=DIGEST))) == []
-        assert await found(here, "orders", key.id) == [(key.id, b"", True)]
+        assert await find_keys(here, "orders", key.id) == [(key.id, b"", True)]
 
         async def gone() -> bool:
-            return await found(there, "orders", key.id) == [(key.id, b"", True)]
+            return await find_keys(there, "orders", key.id) == [(key.id, b"", True)]
 
         await until(gone)
-        assert await found(there, "orders", kept.id) == [(kept.id, b"wrapped-2", False)]
-        again = await made(here, SUBJECT)
+        assert await find_keys(there, "orders", kept.id) == [(kept.id, b"wrapped-2", False)]
+        again = await make_key(here, SUBJECT)
         assert again.id != key.id
     mode = stat.S_IMODE((tmp_path / "a" / ERASED_FILE).stat().st_mode)
     assert mode == 0o600
@@ -121,19 +130,19 @@ async def test_an_erased_key_is_gone_everywhere_and_remembered_as_erased(
 
 async def test_one_topic_can_be_erased_alone(opener: Opener, tmp_path: Path) -> None:
     async with serving_keys(opener, tmp_path / "a") as (_, keys):
-        await made(keys, SUBJECT)
+        await make_key(keys, SUBJECT)
         other = TopicKeyMake(topic="pay", label=SUBJECT.label, master_key="shop", wrapped=b"w")
-        kept = await made(keys, other)
+        kept = await make_key(keys, other)
         erase = KeyErase(digest=DIGEST, topic="orders")
         assert erased_in(await keys.erase(erase)) == ["orders"]
-        assert await found(keys, "pay", kept.id) == [(kept.id, b"w", False)]
+        assert await find_keys(keys, "pay", kept.id) == [(kept.id, b"w", False)]
 
 
 async def test_an_erased_key_does_not_lie_in_the_file_of_the_registry(
     opener: Opener, tmp_path: Path
 ) -> None:
     async with serving_keys(opener, tmp_path / "a") as (_, keys):
-        await made(keys, SUBJECT)
+        await make_key(keys, SUBJECT)
         await keys.erase(KeyErase(digest=DIGEST))
     assert not files_with(tmp_path, base64.b64encode(b"wrapped-1"))
 
@@ -145,22 +154,20 @@ def files_with(folder: Path, needle: bytes) -> list[Path]:
 async def test_an_older_registry_does_not_bring_a_key_back(opener: Opener, tmp_path: Path) -> None:
     """As far as the file beside the registry is not older as well."""
     async with serving_keys(opener, tmp_path / "a") as (_, keys):
-        key = await made(keys, SUBJECT)
+        key = await make_key(keys, SUBJECT)
     if not (tmp_path / "registry.db").exists():
         pytest.skip("a copy of this registry is not a file")
     shutil.copy(tmp_path / "registry.db", tmp_path / "older.db")
     async with serving_keys(opener, tmp_path / "a") as (_, keys):
         await keys.erase(KeyErase(digest=DIGEST))
-    for path in tmp_path.glob("registry.db*"):
-        path.unlink()
-    shutil.copy(tmp_path / "older.db", tmp_path / "registry.db")
+    put_back(tmp_path)
 
     async with serving_keys(opener, tmp_path / "elsewhere") as (_, keys):
-        assert await found(keys, "orders", key.id) == [(key.id, b"wrapped-1", False)]
+        assert await find_keys(keys, "orders", key.id) == [(key.id, b"wrapped-1", False)]
     async with serving_keys(opener, tmp_path / "a") as (directory, keys):
-        again = await made(keys, SUBJECT)
+        again = await make_key(keys, SUBJECT)
         assert again.id != key.id
-        assert await found(keys, "orders", key.id) == [(key.id, b"", True)]
+        assert await find_keys(keys, "orders", key.id) == [(key.id, b"", True)]
         assert all(topic.id != key.id for topic in directory.topics())
 
 
