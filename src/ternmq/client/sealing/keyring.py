@@ -2,7 +2,7 @@
 
 Producers need the key of the present period of a topic, or those of subjects; where there is none
 yet they make one, and the first that is stored counts. Consumers and readers need the keys that the
-seals of a batch name. Finding a key waits for servers (`prepare`, `fetch`), encrypting and opening
+seals of a batch name. Finding a key waits for servers (`prepare`, `ready`), encrypting and opening
 do not: they use what was found, or raise why it was not. A reason is kept for a moment, a key for
 half a minute: then it is asked for again, so an erased key is soon gone everywhere.
 
@@ -11,20 +11,19 @@ Belongs to one event loop. Without encrypted topics nothing of it is called but 
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from typing import Any, Protocol, TypeVar
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import Encoding
-from ternmq.batch.seal import OpenedBodies, key_of
+from ternmq.batch.seal import OpenedBodies
 from ternmq.batch.view import BatchView
-from ternmq.client.sealing.opening import Ranges, keys_of, open_batch
+from ternmq.client.sealing.opening import KeyName, Ranges, keys_of, open_batch
 from ternmq.core.clock import Clock, SystemClock, elapsed
 from ternmq.core.errors import Conflict, Erased, KeyNotFound, TernError
 from ternmq.core.ids import ProducerId
 from ternmq.core.lifecycle import Background
-from ternmq.discovery.hidden_topics import RESERVED, plain_name
 from ternmq.security.sealing.data_key import KEY_SIZE, DataKey
 from ternmq.security.sealing.master_keys import MasterKeys, context_of
 from ternmq.wire.messages.servers import Encryption, Routes
@@ -73,10 +72,10 @@ class Keyring:
         self._clock: Clock = SystemClock()
         self._now = now
         self._background = Background("finding keys", self._failed)
-        self._fetching: set[int] = set()
+        self._fetching: set[KeyName] = set()
         self._waiting: list[Callable[[], None]] = []
         self._by_label: dict[tuple[str, str], Held] = {}
-        self._by_id: dict[int, Held] = {}
+        self._by_id: dict[KeyName, Held] = {}
         self._newest: dict[str, DataKey] = {}
         self.topics: dict[str, Encryption] = {}
         """Topics whose bodies are encrypted."""
@@ -211,12 +210,12 @@ class Keyring:
             self._waiting.append(then)
         if not unknown <= self._fetching:
             self._fetching |= unknown
-            self._background.task(self._fetch_then(view, unknown), name="tern-keys")
+            self._background.task(self._fetch_then(unknown), name="tern-keys")
         return False
 
-    async def _fetch_then(self, view: BatchView, unknown: set[int]) -> None:
+    async def _fetch_then(self, unknown: set[KeyName]) -> None:
         try:
-            await self.fetch([view])
+            await self._fetch(unknown)
         finally:
             self._fetching -= unknown
             self._wake()
@@ -229,16 +228,14 @@ class Keyring:
         for then in waiting:
             then()
 
-    async def fetch(self, views: Iterable[BatchView]) -> None:
-        """Find the keys that these batches need; what fails is told by `open`."""
-        by_topic: dict[str, set[int]] = {}
-        for view in views:
-            for topic, ids in _asked_of(view).items():
-                by_topic.setdefault(topic, set()).update(ids)
+    async def _fetch(self, names: set[KeyName]) -> None:
+        """Find these keys; what fails is told by `open`."""
+        by_topic: dict[str, list[int]] = {}
+        for topic, id in sorted(self._unknown(names)):
+            by_topic.setdefault(topic, []).append(id)
         for topic, ids in by_topic.items():
-            unknown = sorted(self._unknown(ids))
-            for first in range(0, len(unknown), ASKED_MAX):
-                await self._find(topic, unknown[first : first + ASKED_MAX])
+            for first in range(0, len(ids), ASKED_MAX):
+                await self._find(topic, ids[first : first + ASKED_MAX])
 
     def open(self, view: BatchView, ranges: Ranges) -> OpenedBodies:
         """What the bodies of these rows say, now also in the view."""
@@ -248,19 +245,19 @@ class Keyring:
         """Fetch what is needed for those that are encrypted, and open them."""
         sealed = [(view, ranges) for view, ranges in views if view.sealed]
         if sealed:
-            await self.fetch([view for view, _ in sealed])
+            await self._fetch(set[KeyName]().union(*(keys_of(view) for view, _ in sealed)))
             for view, ranges in sealed:
                 self.open(view, ranges)
 
-    def _unknown(self, ids: set[int]) -> set[int]:
+    def _unknown(self, names: set[KeyName]) -> set[KeyName]:
         now = self._now()
-        return {id for id in ids if self._by_id.get(id, (None, 0.0))[1] <= now}
+        return {name for name in names if self._by_id.get(name, (None, 0.0))[1] <= now}
 
-    def _known(self, id: int) -> DataKey:
-        found = self._by_id.get(id, (None, 0.0))[0]
+    def _known(self, name: KeyName) -> DataKey:
+        found = self._by_id.get(name, (None, 0.0))[0]
         if isinstance(found, DataKey):
             return found
-        raise found or KeyNotFound(f"data key {id} was not found: no meta server answered in time")
+        raise found or KeyNotFound(f"data key {name[1]} of topic {name[0]!r} was not found in time")
 
     async def _find(self, topic: str, ids: list[int]) -> None:
         try:
@@ -278,7 +275,7 @@ class Keyring:
                 f"topic {topic!r} has no data key {id}: the registry is older than the message, or "
                 "the message came from another cluster; import it again from where it can be read"
             )
-            self._keep(self._by_id, id, found.get(id, unknown))
+            self._keep(self._by_id, (topic, id), found.get(id, unknown))
 
     async def _openable(self, kept: TopicKey) -> DataKey | TernError:
         if kept.erased:
@@ -309,20 +306,6 @@ def subject_label(subject: str) -> str:
 
 def subject_digest(subject: str) -> str:
     return sha256(b"tern subject\0" + subject.encode()).hexdigest()
-
-
-def _asked_of(view: BatchView) -> dict[str, set[int]]:
-    """Which keys of which topics: our own topics (dead letters) hold messages of several."""
-    topic = view.topic
-    if not topic.startswith(RESERVED):
-        return {topic: keys_of(view)}
-    found: dict[str, set[int]] = {}
-    rows = (view.sequences() - view.base_sequence).tolist()
-    for row, seal in zip(rows, view.seals(), strict=True):
-        if seal is not None:
-            owner = str(view.properties(row).get("%topic", plain_name(topic)))
-            found.setdefault(owner, set()).add(key_of(seal))
-    return found
 
 
 def _labels(period: str, rows: Sequence[Row]) -> list[str]:

@@ -7,21 +7,32 @@ in its place, so that one bad row harms no other. A key of another topic opens n
 
 from collections.abc import Callable, Sequence
 
+from ternmq.batch.layout import Column, ColumnPart
 from ternmq.batch.seal import OpenedBodies, key_of
 from ternmq.batch.view import BatchView
 from ternmq.client.model.delivery import ACK, Outcome, reject_outcome, retry_outcome
 from ternmq.core.errors import Corrupt, Erased, TernError
-from ternmq.discovery.hidden_topics import RESERVED
+from ternmq.discovery.hidden_topics import plain_name
 from ternmq.security.sealing.data_key import DataKey
 
+ORIGIN_TOPIC = "%topic"
 Ranges = Sequence[tuple[int, int]]
-FindKey = Callable[[int], DataKey]
-"""The key of that number; raises `Erased` or `KeyNotFound`."""
+KeyName = tuple[str, int]
+"""The topic that a key shall be of, and its number. Never the number alone: who may write to one
+topic could spoil what is known of the keys of others."""
+FindKey = Callable[[KeyName], DataKey]
+"""That key; raises `Erased` or `KeyNotFound`."""
 
 
-def keys_of(view: BatchView) -> set[int]:
-    """The numbers of the keys that its rows need."""
-    return {key_of(seal) for seal in view.seals() if seal is not None}
+def keys_of(view: BatchView) -> set[KeyName]:
+    """The keys that its rows need."""
+    owner = owner_of(view)
+    rows = (view.sequences() - view.base_sequence).tolist()
+    return {
+        (owner(row), key_of(seal))
+        for row, seal in zip(rows, view.seals(), strict=True)
+        if seal is not None
+    }
 
 
 def open_batch(view: BatchView, ranges: Ranges, find: FindKey) -> OpenedBodies:
@@ -33,48 +44,50 @@ def open_batch(view: BatchView, ranges: Ranges, find: FindKey) -> OpenedBodies:
         opened = OpenedBodies([error] * view.count)
         view.put_bodies(opened)
         return opened
-    opened = OpenedBodies(bodies)
-    keys: dict[int, DataKey | TernError] = {}
+    opened, owner = OpenedBodies(bodies), owner_of(view)
+    keys: dict[KeyName, DataKey | TernError] = {}
     for first, end in ranges:
         for row in range(first, end):
             at = view.place(row)
             seal = seals[at]
-            if seal is not None:
-                opened[at] = _opened(view, row, bodies[at], seal, keys, find)
+            if seal is None:
+                continue
+            name = owner(row), key_of(seal)
+            if name not in keys:
+                keys[name] = _found(name, find)
+            opened[at] = _opened(keys[name], name[0], bodies[at], seal, view.id_bytes(row))
     view.put_bodies(opened)
     return opened
 
 
+def owner_of(view: BatchView) -> Callable[[int], str]:
+    """Says of each row under a key of which topic its body may be: its own, or the one from which a
+    copy says that it came (a dead letter, a replay)."""
+    topic = plain_name(view.topic)
+    names = view.buffer(Column.PROPERTIES, ColumnPart.NAME_DATA)
+    if names is None or ORIGIN_TOPIC.encode() not in bytes(names):
+        return lambda row: topic
+    return lambda row: str(view.properties(row).get(ORIGIN_TOPIC, topic))
+
+
+def _found(name: KeyName, find: FindKey) -> DataKey | TernError:
+    try:
+        return find(name)
+    except TernError as error:
+        return error
+
+
 def _opened(
-    view: BatchView,
-    row: int,
-    body: bytes,
-    seal: bytes,
-    keys: dict[int, DataKey | TernError],
-    find: FindKey,
+    key: DataKey | TernError, owner: str, body: bytes, seal: bytes, message_id: bytes
 ) -> bytes | TernError:
-    number = key_of(seal)
-    key = keys.get(number)
-    if key is None:
-        key = keys[number] = _found(view.topic, number, find)
     if isinstance(key, TernError):
         return key
+    if key.topic != owner:
+        return Corrupt(f"a body of topic {owner!r} is under key {key.id}, of topic {key.topic!r}")
     try:
-        return key.decrypt(body, seal, view.id_bytes(row))
+        return key.decrypt(body, seal, message_id)
     except TernError as error:
         return error
-
-
-def _found(topic: str, number: int, find: FindKey) -> DataKey | TernError:
-    """A body may only be under a key of its own topic: else it was copied from another one. Our own
-    topics (dead letters) hold messages of several."""
-    try:
-        key = find(number)
-    except TernError as error:
-        return error
-    if key.topic != topic and not topic.startswith(RESERVED):
-        return Corrupt(f"a body in topic {topic!r} is under key {number}, of topic {key.topic!r}")
-    return key
 
 
 def unreadable_runs(

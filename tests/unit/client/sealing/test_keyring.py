@@ -71,7 +71,8 @@ class Meta:
             self.keys.append(key)
             return key
         assert isinstance(record, TopicKeyFind)
-        return TopicKeys(keys=[key for key in self.keys if key.id in record.ids])
+        told = [key for key in self.keys if key.id in record.ids and key.topic == record.topic]
+        return TopicKeys(keys=told)
 
     async def refresh(self) -> None: ...
 
@@ -216,9 +217,13 @@ async def test_a_key_service_that_fails_is_told_without_what_it_said() -> None:
 async def test_a_body_under_the_key_of_another_topic_does_not_open() -> None:
     ring = Ring()
     stolen = await ring.batch(rows_of(2), topic="pay")
-    letter = await ring.batch(rows_of(2), topic="%dead.billing")
+    origin = {"%topic": "orders"}
+    letter = await ring.batch(rows_of(2, properties=origin), topic="%dead.billing")
 
-    assert await ring.bodies(BatchView(stolen)) == [Corrupt, Corrupt]
+    # Asked for by its own topic, no key is told; and nothing is spoilt for the right topic.
+    assert await ring.bodies(BatchView(stolen)) == [KeyNotFound, KeyNotFound]
+    assert await ring.bodies(BatchView(await ring.batch(rows_of(1)))) == [b"body 0"]
+    assert await ring.bodies(BatchView(stolen)) == [KeyNotFound, KeyNotFound]
     assert await ring.bodies(BatchView(letter)) == [b"body 0", b"body 1"]
 
 

@@ -14,7 +14,7 @@ from ternmq.batch.layout import Encoding
 from ternmq.batch.properties import value_to_text
 from ternmq.batch.rows.cut import project
 from ternmq.batch.view import BatchView
-from ternmq.client.sealing.opening import open_batch
+from ternmq.client.sealing.opening import KeyName, open_batch
 from ternmq.core.errors import Erased
 from ternmq.pipeline.sink import rows as sink_rows
 from ternmq.pipeline.source.columns import full_schema, needed
@@ -121,14 +121,14 @@ def test_without_keys_an_encrypted_body_is_ciphertext_with_its_seal() -> None:
 
 
 def test_what_was_opened_is_plain_and_what_could_not_be_is_marked() -> None:
-    def find(number: int) -> DataKey:
+    def find(name: KeyName) -> DataKey:
         return KEY
 
     view = a_sealed_batch()
     open_batch(view, [(0, 3)], find)
     assert [row["body"] for row in rows(view)] == [b"body 0", b"body 1", b"body 2"]
 
-    def gone(number: int) -> DataKey:
+    def gone(name: KeyName) -> DataKey:
         raise Erased("gone")
 
     view = a_sealed_batch()
@@ -143,7 +143,7 @@ def test_encrypted_rows_are_read_where_only_some_columns_are_wanted() -> None:
     view = a_sealed_batch()
     whole = BatchView(project(view.data, needed(["body"])))
 
-    open_batch(whole, [(0, 3)], lambda number: KEY)
+    open_batch(whole, [(0, 3)], lambda name: KEY)
 
     assert [row["body"] for row in rows(whole, ["body"])] == [b"body 0", b"body 1", b"body 2"]
 
@@ -159,7 +159,7 @@ def test_ciphertext_that_is_sent_on_under_its_id_is_the_same_message() -> None:
     again = BatchView(
         encode_columns(columns, origin=ORIGIN, first_sequence=500, transaction=b"t" * 40)
     )
-    open_batch(again, [(0, 3)], lambda number: KEY)
+    open_batch(again, [(0, 3)], lambda name: KEY)
 
     assert again.bodies() == [b"body 0", b"body 1", b"body 2"]
     assert [again.properties(row) for row in range(3)] == [{"n": "0"}, {"n": "1"}, {"n": "2"}]
