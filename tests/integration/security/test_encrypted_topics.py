@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 import ternmq
+from ternmq.security.access.secret import read_secret
 from ternmq.security.private_files import write_new
+from ternmq.security.sealing.data_key import DataKey
 from ternmq.security.sealing.master_keys import new_key_text
 from ternmq.testing.node import node
-from ternmq.wire.messages.topics import TopicSettings
+from ternmq.wire.messages.topics import TopicKeyFind, TopicKeys, TopicSettings
+from ternmq.wire.numbers import Command
 from tests.waiting import until
 
 CANARY = b"canary-4711-plain-body"
@@ -110,6 +113,8 @@ async def test_without_the_key_sending_is_refused_and_consuming_goes_on(
         [letter] = [message async for message in mq.read("%dead.g")]
         assert letter.body == CANARY  # Not lost: it is there for who has the key.
         assert "no master key 'shop'" in str(letter.properties["%reason"])
+        await mq.admin.resend_dead_letters("g", await mq.admin.open_dead_letters("g"))
+        assert await take(mq, 1) == [(None, CANARY)]
 
 
 async def show(consumer: ternmq.Consumer, shown: list[bytes]) -> None:
@@ -171,3 +176,53 @@ async def test_a_topic_that_becomes_encrypted_takes_nothing_plain(
                 except ternmq.BadRequest as error:
                     assert "encrypted bodies only" in error.message
         assert [m.body async for m in mq.read("late")] == [b"plain", b"sealed"]
+
+
+async def test_an_unreadable_body_is_a_dead_letter_and_the_consumer_goes_on(
+    place: tuple[str, Path], key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, _ = place
+    encrypt = DataKey.encrypt
+
+    def tampered(self: DataKey, body: bytes, *rest: Any) -> tuple[bytes, bytes]:
+        cipher, seal = encrypt(self, body, *rest)
+        return (cipher[:-1] + bytes([cipher[-1] ^ 1]) if body == b"bad" else cipher), seal
+
+    monkeypatch.setattr(DataKey, "encrypt", tampered)
+    async with with_key(url, key_file) as mq:
+        await mq.send_many("orders", [b"good", b"bad", b"better"])
+        assert [body for _, body in await take(mq, 2)] == [b"good", b"better"]
+        await until(lambda: dead(mq))
+        [letter] = [message async for message in mq.read("%dead.g")]
+        assert "does not open" in str(letter.properties["%reason"])
+        with pytest.raises(ternmq.Corrupt):
+            _ = letter.body
+
+
+async def test_keys_are_told_to_who_may_use_the_topic(tmp_path: Path, key_file: Path) -> None:
+    """Rights: publish makes and gets the key of now, read and subscribe find, manage erases."""
+    async with node(data_dir=tmp_path / "data", security=True) as url:
+        password = read_secret(tmp_path / "data" / "admin-password", "it").reveal()
+        async with login(url, "admin", password, key_file) as admin:
+            await admin.admin.create_topic("orders", SEALED)
+            for user, action in (("writer", "publish"), ("reader", "read"), ("other", "describe")):
+                await admin.admin.add_user(user, password="correct horse")
+                await admin.admin.grant(user, action, "orders")
+            async with login(url, "writer", "correct horse", key_file) as writer:
+                await writer.send("orders", CANARY, subject="ada")
+                with pytest.raises(ternmq.Unauthorized):
+                    await writer.admin.erase("ada")
+            async with login(url, "reader", "correct horse", key_file) as reader:
+                [message] = [message async for message in reader.read("orders")]
+                assert message.body == CANARY
+                with pytest.raises(ternmq.TernError, match="may not"):
+                    await reader.send("orders", CANARY)
+            async with login(url, "other", "correct horse", key_file) as other:
+                with pytest.raises(ternmq.Unauthorized):
+                    asked = TopicKeyFind(topic="orders", ids=[1])
+                    await other.cluster.ask_meta(Command.TOPIC_KEY_FIND, asked, TopicKeys)
+            assert await admin.admin.erase("ada") == ["orders"]
+
+
+def login(url: str, user: str, password: str, key_file: Path) -> ternmq.Client:
+    return with_key(url.replace("tern://", f"tern://{user}@"), key_file, password=password)
