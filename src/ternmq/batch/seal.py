@@ -14,7 +14,7 @@ on another message. Encryption itself is in `security/sealing`. Pure.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ternmq.core.errors import Corrupt, TernError
@@ -22,8 +22,6 @@ from ternmq.core.errors import Corrupt, TernError
 SEAL = struct.Struct("<BBQ16sI")
 SEAL_SIZE = SEAL.size
 SEAL_VERSION = 1
-KEY_ID = struct.Struct("<Q")
-KEY_ID_AT = 2
 
 
 class Seal(NamedTuple):
@@ -48,14 +46,19 @@ def read_seal(packed: bytes) -> Seal:
 
 def key_of(packed: bytes) -> int:
     """The number of the key alone; 0 where these bytes are too short to have one."""
-    return int(KEY_ID.unpack_from(packed, KEY_ID_AT)[0]) if len(packed) >= SEAL_SIZE else 0
+    return int.from_bytes(packed[2:10], "little")
 
 
 class OpenedBodies(list[Any]):
     """Bodies of a batch after they were opened: bytes, or why one could not be, which reading it
     raises. So who takes a batch apart row by row meets the error at that row alone."""
 
-    __slots__ = ()
+    __slots__ = ("failed",)
+
+    def __init__(self, found: Iterable[Any]) -> None:
+        super().__init__(found)
+        self.failed = any(type(body) is not bytes for body in super().__iter__())
+        """Some could not be opened."""
 
     def __getitem__(self, at: Any) -> Any:
         found = super().__getitem__(at)
@@ -63,9 +66,12 @@ class OpenedBodies(list[Any]):
             return found
         if isinstance(found, TernError):
             raise found.copy()
-        return list(OpenedBodies(found))
+        return list(OpenedBodies(found)) if self.failed else found
 
     def __iter__(self) -> Iterator[Any]:
+        return self._checked() if self.failed else super().__iter__()
+
+    def _checked(self) -> Iterator[Any]:
         for body in super().__iter__():
             if isinstance(body, TernError):
                 raise body.copy()

@@ -133,14 +133,15 @@ class Keyring:
         keys = {label: self._key(topic, label) for label in _labels(period, rows)}
         bodies: list[bytes] = []
         seals: list[bytes | None] = []
+        base = producer.message_id(first)
         for at, row in enumerate(rows):
-            number = producer.message_id(first + at).to_bytes(16, "big")
+            number = (base + at).to_bytes(16, "big")
             if isinstance(row, bytes):
-                key, body, known_as = keys[period], row, number
+                made, seal = keys[period].encrypt(row, number, number, encoding)
             else:
                 label = period if row.subject is None else subject_label(row.subject)
-                key, body, known_as = keys[label], row.body, row.explicit_id or number
-            made, seal = key.encrypt(body, number, known_as, encoding)
+                known_as = row.explicit_id or number
+                made, seal = keys[label].encrypt(row.body, number, known_as, encoding)
             bodies.append(made)
             seals.append(seal)
         return bodies, seals

@@ -6,8 +6,11 @@ in its place, so that one bad row harms no other. A key of another topic opens n
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ternmq.batch.layout import Column, ColumnPart
+from ternmq.batch.properties import PropertyValue
+from ternmq.batch.readable import read_or
 from ternmq.batch.seal import OpenedBodies, key_of
 from ternmq.batch.view import BatchView
 from ternmq.client.model.delivery import ACK, Outcome, reject_outcome, retry_outcome
@@ -22,15 +25,24 @@ KeyName = tuple[str, int]
 topic could spoil what is known of the keys of others."""
 FindKey = Callable[[KeyName], DataKey]
 """That key; raises `Erased` or `KeyNotFound`."""
+Opener = Callable[[bytes, bytes, bytes], bytes]
+"""Takes ciphertext, seal and message id."""
 
 
 def keys_of(view: BatchView) -> set[KeyName]:
     """The keys that its rows need."""
     owner = owner_of(view)
+    try:
+        seals = view.seals()
+    except Corrupt:
+        return set()  # `open_batch` says so of each row.
+    if owner is None:
+        topic = plain_name(view.topic)
+        return {(topic, key_of(seal)) for seal in seals if seal is not None}
     rows = (view.sequences() - view.base_sequence).tolist()
     return {
         (owner(row), key_of(seal))
-        for row, seal in zip(rows, view.seals(), strict=True)
+        for row, seal in zip(rows, seals, strict=True)
         if seal is not None
     }
 
@@ -39,61 +51,74 @@ def open_batch(view: BatchView, ranges: Ranges, find: FindKey) -> OpenedBodies:
     """Put what the encrypted bodies of these rows say into the view. Never raises: what cannot be
     read says why when it is read."""
     try:
-        bodies, seals = view.bodies(), view.seals()
+        found: list[Any] = list(view.bodies())
+        seals, owner, id_of = view.seals(), owner_of(view), _ids(view)
     except Corrupt as error:
         opened = OpenedBodies([error] * view.count)
         view.put_bodies(opened)
         return opened
-    opened, owner = OpenedBodies(bodies), owner_of(view)
-    keys: dict[KeyName, DataKey | TernError] = {}
+    topic = plain_name(view.topic)
+    openers: dict[KeyName, Opener] = {}
     for first, end in ranges:
         for row in range(first, end):
             at = view.place(row)
             seal = seals[at]
             if seal is None:
                 continue
-            name = owner(row), key_of(seal)
-            if name not in keys:
-                keys[name] = _found(name, find)
-            opened[at] = _opened(keys[name], name[0], bodies[at], seal, view.id_bytes(row))
+            name = (topic if owner is None else owner(row)), key_of(seal)
+            opener = openers.get(name)
+            if opener is None:
+                opener = openers[name] = _opener(name, find)
+            try:
+                found[at] = opener(found[at], seal, id_of(row))
+            except TernError as error:
+                found[at] = error
+    opened = OpenedBodies(found)
     view.put_bodies(opened)
     return opened
 
 
-def owner_of(view: BatchView) -> Callable[[int], str]:
-    """Says of each row under a key of which topic its body may be: its own, or the one from which a
-    copy says that it came (a dead letter, a replay)."""
-    topic = plain_name(view.topic)
+def owner_of(view: BatchView) -> Callable[[int], str] | None:
+    """Under a key of which topic the body of a row may be, where that is not the topic of the batch
+    (None): the one from which a copy says that it came, as dead letters and replays do."""
     names = view.buffer(Column.PROPERTIES, ColumnPart.NAME_DATA)
     if names is None or ORIGIN_TOPIC.encode() not in bytes(names):
-        return lambda row: topic
-    return lambda row: str(view.properties(row).get(ORIGIN_TOPIC, topic))
+        return None
+    topic = plain_name(view.topic)
+    none: dict[str, PropertyValue] = {}
+    return lambda row: str(read_or(view.properties, row, none).get(ORIGIN_TOPIC, topic))
 
 
-def _found(name: KeyName, find: FindKey) -> DataKey | TernError:
+def _ids(view: BatchView) -> Callable[[int], bytes]:
+    """The ids of rows as bytes; where the producer's numbers make them, without a look at each."""
+    if view.buffer(Column.EXPLICIT_ID, ColumnPart.DATA) is not None:
+        return view.id_bytes
+    first = view.producer.message_id(view.first_sequence)
+    return lambda row: (first + row).to_bytes(16, "big")
+
+
+def _opener(name: KeyName, find: FindKey) -> Opener:
+    """Opens bodies under that key, or raises for each why not, always the same error."""
     try:
-        return find(name)
+        key = find(name)
+        if key.topic != name[0]:
+            raise Corrupt(f"a body of topic {name[0]!r} is under a key of topic {key.topic!r}")
     except TernError as error:
-        return error
+        why = error
 
+        def refuse(body: bytes, seal: bytes, message_id: bytes) -> bytes:
+            raise why
 
-def _opened(
-    key: DataKey | TernError, owner: str, body: bytes, seal: bytes, message_id: bytes
-) -> bytes | TernError:
-    if isinstance(key, TernError):
-        return key
-    if key.topic != owner:
-        return Corrupt(f"a body of topic {owner!r} is under key {key.id}, of topic {key.topic!r}")
-    try:
-        return key.decrypt(body, seal, message_id)
-    except TernError as error:
-        return error
+        return refuse
+    return key.decrypt
 
 
 def unreadable_runs(
     view: BatchView, ranges: Ranges
 ) -> list[tuple[tuple[int, int], TernError | None]]:
     """The same rows in runs that have one thing in common: they can be read, or why they cannot."""
+    if view.opened is None or not view.opened.failed:
+        return [(each, None) for each in ranges]
     runs: list[tuple[tuple[int, int], TernError | None]] = []
     for first, end in ranges:
         at = first

@@ -26,6 +26,7 @@ PRODUCER_SIZE = 11
 """Of a message id: who made it. The other five bytes are its number."""
 _NONCE_START = bytes(7)
 _CIPHERS_MAX = 1024
+_PLAIN = int(Encoding.PLAIN)
 _INFO = b"tern body 1 "
 HOW = "pip install 'ternmq[security]'"
 
@@ -63,18 +64,16 @@ class DataKey:
 
     def decrypt(self, body: bytes, packed: bytes, message_id: bytes) -> bytes:
         """The body that a seal belongs to; raises `Corrupt` if anything of it was changed."""
-        from cryptography.exceptions import InvalidTag
-
         seal = read_seal(packed)
-        cipher = self._cipher(seal.number[:PRODUCER_SIZE])
-        nonce = _NONCE_START + seal.number[PRODUCER_SIZE:]
+        number = seal.number
+        cipher = self._cipher(number[:PRODUCER_SIZE])
+        nonce = _NONCE_START + number[PRODUCER_SIZE:]
         try:
             content = cipher.decrypt(nonce, body, packed + message_id)
-        except (InvalidTag, ValueError):
-            raise Corrupt(
-                f"an encrypted body does not open with key {self.id}: it was changed, cut off, or "
-                "belongs to another message"
-            ) from None
+        except Exception as error:
+            raise _not_opened(error, self.id) from None
+        if seal.encoding == _PLAIN and len(content) == seal.raw_size:
+            return content
         return _unpacked(content, seal)
 
     def _cipher(self, producer: bytes) -> "AESGCM":
@@ -84,6 +83,18 @@ class DataKey:
             if len(self._ciphers) > _CIPHERS_MAX:
                 self._ciphers.popitem(last=False)
         return cipher
+
+
+def _not_opened(error: Exception, key_id: int) -> Exception:
+    """The library is looked at here, where it failed, not for every body."""
+    from cryptography.exceptions import InvalidTag
+
+    if not isinstance(error, InvalidTag | ValueError):
+        return error
+    return Corrupt(
+        f"an encrypted body does not open with key {key_id}: it was changed, cut off, or belongs "
+        "to another message"
+    )
 
 
 def _unpacked(content: bytes, seal: Seal) -> bytes:

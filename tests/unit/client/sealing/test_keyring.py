@@ -4,11 +4,13 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages, with_seals
 from ternmq.batch.layout import Encoding
 from ternmq.batch.rows.cut import cut, thin
+from ternmq.batch.rows.merge import ChosenRows, merge, take
 from ternmq.batch.rows.pick import PickedView, pick
 from ternmq.batch.seal import key_of
 from ternmq.batch.view import BatchView
@@ -158,6 +160,26 @@ async def test_cut_thinned_and_picked_rows_open() -> None:
     assert await ring.bodies(BatchView(thin(batch, [(4, 5)])), [4]) == [b"body 4"]
     view = PickedView(picked, [(2, 3), (7, 9)])
     assert await ring.bodies(view, [2, 7, 8]) == [b"body 2", b"body 7", b"body 8"]
+
+
+async def test_rows_that_were_merged_with_others_open() -> None:
+    """As a delay server merges them: sealed and plain ones, of several batches, in any order."""
+    ring = Ring()
+    one, two = await ring.batch(rows_of(4)), await ring.batch(rows_of(4), first=50)
+    origin = Origin(topic="orders", app="a", producer=PRODUCER)
+    plain = encode_messages(rows_of(2), origin=origin, first_sequence=90)
+    chosen = [
+        ChosenRows(BatchView(two), np.array([3, 0])),
+        ChosenRows(BatchView(plain), np.array([1])),
+        ChosenRows(BatchView(one), np.array([2])),
+    ]
+    other = Origin(topic="orders", app="%delay", producer=ProducerId(start_ms=1, random=2))
+
+    merged = BatchView(merge(chosen, origin=other, first_sequence=7))
+    taken = BatchView(take(BatchView(one), np.array([1, 3])))
+
+    assert await ring.bodies(merged) == [b"body 3", b"body 0", b"body 1", b"body 2"]
+    assert await ring.bodies(taken) == [b"body 1", b"body 3"]
 
 
 async def test_a_subject_has_a_key_of_its_own_and_when_it_is_erased_only_that_is_gone() -> None:
