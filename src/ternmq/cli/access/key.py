@@ -97,7 +97,7 @@ def erase(
 def _purpose(key: TopicKey) -> str:
     if key.label.startswith("s"):
         return f"subject {key.label[1:9]}…"
-    return f"messages from {utc(int(key.label[1:] or 0))} on"
+    return f"messages from {utc(int(key.label[1:].partition('.')[0] or 0))} on"
 
 
 def _fields(key: TopicKey) -> dict[str, object]:

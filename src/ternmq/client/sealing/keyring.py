@@ -4,7 +4,8 @@ Producers need the key of the present period of a topic, or those of subjects; w
 yet they make one, and the first that is stored counts. Consumers and readers need the keys that the
 seals of a batch name. Finding a key waits for servers (`prepare`, `ready`), encrypting and opening
 do not: they use what was found, or raise why it was not. A reason is kept for a moment, a key for
-half a minute: then it is asked for again, so an erased key is soon gone everywhere.
+half a minute: then it is asked for again, so an erased key is soon gone everywhere. While no meta
+server answers, keys that were found go on being used.
 
 Belongs to one event loop. Without encrypted topics nothing of it is called but two `if`s.
 """
@@ -16,7 +17,7 @@ from hashlib import sha256
 from typing import Any, Protocol, TypeVar
 
 from ternmq.batch.encoder import Outgoing
-from ternmq.batch.layout import Encoding
+from ternmq.batch.layout import ROWS_MAX, Encoding
 from ternmq.batch.seal import OpenedBodies
 from ternmq.batch.view import BatchView
 from ternmq.client.sealing.opening import KeyName, Ranges, keys_of, open_batch
@@ -39,10 +40,13 @@ from ternmq.wire.record import Record
 
 KEY_KEPT_S = 30.0
 REASON_KEPT_S = 1.0
-KEYS_KEPT_MAX = 20_000
+KEYS_KEPT_MAX = 2 * ROWS_MAX
+"""Of each kind; more than one batch can need."""
 AT_ONCE_MAX = 32
 """Keys of subjects that are asked for at the same time."""
 WAIT_S = 30.0
+"""So long a key is asked for while no meta server answers."""
+PAUSE_S = 0.2
 
 Row = bytes | Outgoing
 Held = tuple[DataKey | TernError, float]
@@ -76,7 +80,8 @@ class Keyring:
         self._waiting: list[Callable[[], None]] = []
         self._by_label: dict[tuple[str, str], Held] = {}
         self._by_id: dict[KeyName, Held] = {}
-        self._newest: dict[str, DataKey] = {}
+        self._newest: dict[tuple[str, str], DataKey] = {}
+        """By topic and master key."""
         self.topics: dict[str, Encryption] = {}
         """Topics whose bodies are encrypted."""
         self._learn()
@@ -120,9 +125,10 @@ class Keyring:
             return
         labels = _labels(self._period(encryption), rows)
         labels = [label for label in labels if not self._fresh(topic, label)]
+        give_up = self._now() + WAIT_S
         for first in range(0, len(labels), AT_ONCE_MAX):
             part = labels[first : first + AT_ONCE_MAX]
-            await asyncio.gather(*(self._make(topic, encryption, label) for label in part))
+            await asyncio.gather(*(self._make(topic, encryption, label, give_up) for label in part))
 
     def seal(
         self, topic: str, rows: Sequence[Row], numbers: tuple[ProducerId, int], encoding: Encoding
@@ -147,57 +153,74 @@ class Keyring:
         return bodies, seals
 
     def _period(self, encryption: Encryption) -> str:
+        """The label of the key of now. Another master key has others."""
         now_ms = self._clock.now_ms()
-        return f"p{now_ms - now_ms % encryption.period_ms}"
+        master = sha256(encryption.master_key.encode()).hexdigest()[:8]
+        return f"p{now_ms - now_ms % encryption.period_ms}.{master}"
 
     def _fresh(self, topic: str, label: str) -> bool:
+        """Keys of periods are never erased, so they stay."""
         held = self._by_label.get((topic, label))
-        return held is not None and held[1] > self._now()
+        return held is not None and (
+            held[1] > self._now() or (label.startswith("p") and isinstance(held[0], DataKey))
+        )
 
     def _key(self, topic: str, label: str) -> DataKey:
-        """The one of that label; of a period that has just begun, that of the one before."""
+        """The one of that label; of a period that has just begun, that of the one before, until it
+        is known that there cannot be one."""
         held = self._by_label.get((topic, label))
-        found = held[0] if held is not None else None
-        if found is None and label.startswith("p"):
-            found = self._newest.get(topic)
+        found = _not_in_time(topic) if held is None else held[0]
+        if not isinstance(found, DataKey) and _in_vain(found) and label.startswith("p"):
+            found = self._newest.get((topic, label.partition(".")[2]), found)
         if isinstance(found, DataKey):
             return found
-        raise found.copy() if found is not None else _not_found_yet(topic)
+        raise found.copy()
 
-    async def _make(self, topic: str, encryption: Encryption, label: str) -> None:
+    async def _make(self, topic: str, encryption: Encryption, label: str, give_up: float) -> None:
         try:
-            async with asyncio.timeout(WAIT_S):
-                key = await self._made(topic, encryption, label)
-        except TimeoutError:
-            self._keep(self._by_label, (topic, label), _not_found_yet(topic))
+            key = await self._made(topic, encryption, label, give_up)
         except TernError as error:
             self._keep(self._by_label, (topic, label), error)
         except Exception as bug:  # Whoever waits for the key has to hear of it.
             self._background.report(bug)
-            self._keep(self._by_label, (topic, label), _not_found_yet(topic))
+            self._keep(self._by_label, (topic, label), _not_in_time(topic))
         else:
             self._keep(self._by_label, (topic, label), key)
             if label.startswith("p"):
-                self._newest[topic] = key
+                self._newest[topic, label.partition(".")[2]] = key
 
-    async def _made(self, topic: str, encryption: Encryption, label: str) -> DataKey:
+    async def _made(
+        self, topic: str, encryption: Encryption, label: str, give_up: float
+    ) -> DataKey:
         master = self._masters.find(encryption.master_key, topic)
         secret = os.urandom(KEY_SIZE)
         context = context_of(encryption.master_key, topic, label)
+        wrapping = _by_service(encryption.master_key, master.wrap(secret, context))
         wanted = TopicKeyMake(
-            topic=topic,
-            label=label,
-            master_key=encryption.master_key,
-            wrapped=await _by_service(encryption.master_key, master.wrap(secret, context)),
+            topic=topic, label=label, master_key=encryption.master_key, wrapped=await wrapping
         )
         try:
-            kept = await self._cluster.ask_meta(Command.TOPIC_KEY_MAKE, wanted, TopicKey)
+            kept = await self._ask(Command.TOPIC_KEY_MAKE, wanted, TopicKey, give_up)
         except Conflict:
             await self._cluster.refresh()
             raise
         if kept.wrapped == wanted.wrapped:
             return DataKey(kept.id, topic, secret)
         return await self._opened(kept)
+
+    async def _ask(
+        self, command: int, record: TopicKeyMake | TopicKeyFind, answer: type[T], give_up: float
+    ) -> T:
+        """Ask a meta server until one answers or it is too late."""
+        while True:
+            try:
+                return await self._cluster.ask_meta(command, record, answer)
+            except TernError as error:
+                if not error.retryable:
+                    raise
+                if self._now() + PAUSE_S > give_up:
+                    raise _not_in_time(record.topic) from error
+            await asyncio.sleep(PAUSE_S)
 
     # For what is read.
 
@@ -261,16 +284,18 @@ class Keyring:
         raise found or KeyNotFound(f"data key {name[1]} of topic {name[0]!r} was not found in time")
 
     async def _find(self, topic: str, ids: list[int]) -> None:
+        found: dict[int, DataKey | TernError]
+        asked = TopicKeyFind(topic=topic, ids=ids)
+        stale = {id: self._by_id[topic, id][0] for id in ids if (topic, id) in self._by_id}
+        give_up = self._now() + (PAUSE_S if len(stale) == len(ids) else WAIT_S)
         try:
-            async with asyncio.timeout(WAIT_S):
-                asked = TopicKeyFind(topic=topic, ids=ids)
-                answer = await self._cluster.ask_meta(Command.TOPIC_KEY_FIND, asked, TopicKeys)
-                found = {key.id: await self._openable(key) for key in answer.keys}
-        except TimeoutError:
-            found = dict.fromkeys(ids, _not_found_yet(topic))
+            answer = await self._ask(Command.TOPIC_KEY_FIND, asked, TopicKeys, give_up)
+            found = {key.id: await self._openable(key) for key in answer.keys}
         except TernError as error:
-            why = KeyNotFound(f"data keys of topic {topic!r} were not found: {error.message}")
-            found = dict.fromkeys(ids, why)
+            why = KeyNotFound(f"data keys of topic {topic!r}: {error.message}", **error.details)
+            known = stale if _in_vain(error) else {}
+            found = {id: key if isinstance(key, DataKey) else why for id, key in known.items()}
+            found = dict.fromkeys(ids, why) | found
         for id in ids:
             unknown = KeyNotFound(
                 f"topic {topic!r} has no data key {id}: the registry is older than the message, or "
@@ -327,8 +352,14 @@ async def _by_service(name: str, work: Awaitable[bytes]) -> bytes:
         ) from error
 
 
-def _not_found_yet(topic: str) -> KeyNotFound:
+def _not_in_time(topic: str) -> KeyNotFound:
     return KeyNotFound(
-        f"there is no key to encrypt messages of topic {topic!r} with: no meta server answered in "
-        "time; they are not stored, send them again"
+        f"no meta server answered in time about the keys of encrypted topic {topic!r}: check that "
+        "one runs; what was to be sent is not stored",
+        in_vain=True,
     )
+
+
+def _in_vain(error: TernError) -> bool:
+    """Nobody answered: there may well be a key."""
+    return bool(error.details.get("in_vain"))

@@ -13,7 +13,7 @@ from ternmq.batch.properties import PropertyValue
 from ternmq.batch.readable import read_or
 from ternmq.batch.seal import OpenedBodies, key_of
 from ternmq.batch.view import BatchView
-from ternmq.client.model.delivery import ACK, Outcome, reject_outcome, retry_outcome
+from ternmq.client.model.delivery import ACK, BACK, Outcome, reject_outcome, retry_outcome
 from ternmq.core.errors import Corrupt, Erased, TernError
 from ternmq.discovery.hidden_topics import plain_name
 from ternmq.security.sealing.data_key import DataKey
@@ -137,4 +137,6 @@ def closed_outcome(why: TernError) -> Outcome:
         return ACK
     if isinstance(why, Corrupt):
         return reject_outcome(f"its body cannot be read: {why.message}")
+    if why.details.get("in_vain"):
+        return BACK  # Nobody answered: no fault of the message, and no attempt.
     return retry_outcome(None, why.message)

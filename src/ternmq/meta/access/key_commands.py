@@ -41,7 +41,7 @@ KEYS_MAX = 250_000
 """Data keys of a cluster: each meta server has them in memory."""
 WRAPPED_SIZE_MAX = 2_048
 ERASED_FILE = "erased-keys"
-_LABEL = re.compile(r"p\d{1,15}|s[0-9a-f]{64}")
+_LABEL = re.compile(r"p\d{1,15}\.[0-9a-f]{8}|s[0-9a-f]{64}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 log = get_logger()
@@ -83,7 +83,7 @@ class KeyCommands:
                 "try again"
             )
         if _LABEL.fullmatch(wanted.label) is None or wanted.topic.startswith("%"):
-            raise BadRequest("a data key is of a period (p and a number) or a subject (s and hex)")
+            raise BadRequest("a data key is of a period (pTIME.MASTER) or a subject (sDIGEST)")
         if not 1 <= len(wanted.wrapped) <= WRAPPED_SIZE_MAX:
             raise BadRequest(f"a wrapped key has 1 to {WRAPPED_SIZE_MAX} bytes")
         name = key_topic(wanted.topic, wanted.label)

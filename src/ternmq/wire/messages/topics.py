@@ -85,8 +85,8 @@ class Topics(Record, frozen=True):
 
 
 class TopicKeyMake(Record, frozen=True):
-    """A data key for what `label` says, wrapped, if there is none yet: `p` and the start of its
-    period, or `s` and the digest of a subject."""
+    """A data key for what `label` says, wrapped, if there is none yet: `p`, the start of its period
+    and eight digits of the master key's digest, or `s` and the digest of a subject."""
 
     topic: str
     label: str

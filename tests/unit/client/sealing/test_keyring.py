@@ -14,8 +14,10 @@ from ternmq.batch.rows.merge import ChosenRows, merge, take
 from ternmq.batch.rows.pick import PickedView, pick
 from ternmq.batch.seal import key_of
 from ternmq.batch.view import BatchView
+from ternmq.client.model.delivery import BACK
 from ternmq.client.sealing.keyring import KEY_KEPT_S, REASON_KEPT_S, Keyring
-from ternmq.core.errors import Corrupt, Erased, KeyNotFound, TernError
+from ternmq.client.sealing.opening import closed_outcome
+from ternmq.core.errors import Corrupt, Erased, KeyNotFound, TernError, Unavailable
 from ternmq.core.ids import ProducerId
 from ternmq.security.sealing.master_keys import MasterKeys
 from ternmq.testing.clock import TurnedClock
@@ -54,10 +56,14 @@ class Meta:
         self.keys: list[TopicKey] = []
         self.asked = 0
         self.failure: TernError | None = None
+        self.hurry: Ring | None = None
+        """Time passes while it does not answer."""
 
     async def ask_meta(self, command: int, record: Record, answer: type[Any]) -> Any:
         self.asked += 1
         if self.failure is not None:
+            if self.hurry is not None:
+                self.hurry.now += 20
             raise self.failure
         if isinstance(record, TopicKeyMake):
             for key in self.keys:
@@ -224,6 +230,41 @@ async def test_a_failure_is_told_and_tried_again_a_moment_later() -> None:
 
     assert ring.keyring.lacks("orders", [b"x"])
     await ring.batch(rows_of(1))
+
+
+async def test_while_no_meta_server_answers_known_keys_go_on_and_others_are_waited_for() -> None:
+    ring = Ring()
+    batch = await ring.batch(rows_of(1))
+    about = await ring.batch(rows_of(1, subject="ada"), first=9)
+    assert await ring.bodies(BatchView(about)) == [b"body 0"]
+    ring.meta.failure = Unavailable("away")
+    ring.meta.hurry = ring
+    ring.now += KEY_KEPT_S + 1
+
+    assert not ring.keyring.lacks("orders", [b"x"]), "keys of periods stay"
+    assert await ring.bodies(BatchView(about)) == [b"body 0"]
+    ring.clock.turn(2 * 86_400)
+    later = await ring.batch(rows_of(1), first=20)  # The key of the period before.
+    unseen = BatchView(batch)
+    assert await ring.bodies(unseen) == [KeyNotFound]
+    why = unseen.why_closed(0)
+    assert why is not None
+    assert closed_outcome(why) is BACK
+    ring.meta.failure = None
+    ring.now += REASON_KEPT_S + 1
+    assert await ring.bodies(BatchView(later)) == await ring.bodies(BatchView(batch))
+
+
+async def test_another_master_key_has_keys_of_its_own() -> None:
+    ring = Ring()
+    await ring.batch(rows_of(1))
+    other = Encryption(master_key="new", period_ms=DAY_MS)
+    ring.meta.known_routes = Routes(version=2, servers=[], encrypted={"orders": other})
+    ring.meta.on_routes[0]()
+    ring.keyring.use(MasterKeys({"shop": ring.service, "new": ring.service}), ring.clock)
+    await ring.batch(rows_of(1), first=9)
+
+    assert [key.master_key for key in ring.meta.keys] == ["shop", "new"]
 
 
 async def test_a_key_service_that_fails_is_told_without_what_it_said() -> None:

@@ -33,7 +33,7 @@ from tests.waiting import until
 
 DIGEST = "ab" * 32
 SUBJECT = TopicKeyMake(topic="orders", label=f"s{DIGEST}", master_key="shop", wrapped=b"wrapped-1")
-PERIOD = TopicKeyMake(topic="orders", label="p0", master_key="shop", wrapped=b"wrapped-2")
+PERIOD = TopicKeyMake(topic="orders", label="p0.abcdef01", master_key="shop", wrapped=b"wrapped-2")
 
 
 @asynccontextmanager
@@ -174,12 +174,20 @@ async def test_an_older_registry_does_not_bring_a_key_back(opener: Opener, tmp_p
 @pytest.mark.parametrize(
     ("wanted", "error"),
     [
-        (TopicKeyMake(topic="no", label="p1", master_key="shop", wrapped=b"w"), TopicNotFound),
-        (TopicKeyMake(topic="orders", label="p1", master_key="x", wrapped=b"w"), Conflict),
-        (TopicKeyMake(topic="orders", label="x", master_key="shop", wrapped=b"w"), BadRequest),
-        (TopicKeyMake(topic="orders", label="p1", master_key="shop", wrapped=b""), BadRequest),
         (
-            TopicKeyMake(topic="orders", label="p1", master_key="shop", wrapped=bytes(3_000)),
+            TopicKeyMake(topic="no", label="p1.abcdef01", master_key="shop", wrapped=b"w"),
+            TopicNotFound,
+        ),
+        (TopicKeyMake(topic="orders", label="p1.abcdef01", master_key="x", wrapped=b"w"), Conflict),
+        (TopicKeyMake(topic="orders", label="x", master_key="shop", wrapped=b"w"), BadRequest),
+        (
+            TopicKeyMake(topic="orders", label="p1.abcdef01", master_key="shop", wrapped=b""),
+            BadRequest,
+        ),
+        (
+            TopicKeyMake(
+                topic="orders", label="p1.abcdef01", master_key="shop", wrapped=bytes(3_000)
+            ),
             BadRequest,
         ),
     ],
