@@ -15,6 +15,8 @@ from ternmq.core.errors import Corrupt
 from ternmq.core.ids import id_from_text
 
 VERSION = 1
+WITH_SUBJECT = 2
+"""Has a subject: a relay that does not know it would encrypt under a key that is not erased."""
 
 
 class StoredMessage(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -45,6 +47,7 @@ def pack(message: Outgoing) -> bytes:
     ]
     return _encoder.encode(
         StoredMessage(
+            version=VERSION if message.subject is None else WITH_SUBJECT,
             body=message.body,
             key=message.key,
             tag=message.tag,
@@ -85,10 +88,10 @@ def read(data: bytes, message_id: str) -> StoredMessage:
         content = _decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise Corrupt(f"the content of message {message_id} cannot be read: {error}") from error
-    if content.version != VERSION:
+    if content.version not in (VERSION, WITH_SUBJECT):
         raise Corrupt(
             f"message {message_id} has content version {content.version}; this release reads "
-            f"{VERSION}: update the relay before the applications"
+            f"{VERSION} and {WITH_SUBJECT}: update the relay before the applications"
         )
     return content
 
