@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +49,7 @@ NO_SUBJECT = (
     "subject= is for topics whose bodies are encrypted: 'tern topic set NAME --master-key KEY', or "
     "leave it out"
 )
+_SUBJECT = attrgetter("subject")
 _NO_STAMP = bytes(STAMP.size)
 _PADDING = [bytes(n) for n in range(8)]
 
@@ -99,6 +101,8 @@ class Origin:
     producer: ProducerId
     in_order: bool = False
     """Its batches go out one after the other."""
+    sealed: bool = False
+    """Some of its rows have seals."""
 
 
 @dataclass(slots=True)
@@ -239,10 +243,9 @@ def encode_messages(
     explicit = [message.explicit_id for message in messages]
     if any(value is not None for value in explicit):
         pieces += _binary_pieces(Column.EXPLICIT_ID, Type.BINARY, explicit)
-    seals = [message.seal for message in messages]
-    if any(seal is not None for seal in seals):
-        pieces += _binary_pieces(Column.SEAL, Type.BINARY, seals)
-    if any(message.subject is not None for message in messages):
+    if origin.sealed:
+        pieces += _binary_pieces(Column.SEAL, Type.BINARY, [one.seal for one in messages])
+    if any(map(_SUBJECT, messages)):  # Those of sealed rows are gone by now.
         raise BadRequest(NO_SUBJECT)
     if origins:
         pieces += _text_pieces(Column.ORIGIN_APP, [one.app or None for one in origins])

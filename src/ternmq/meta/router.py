@@ -161,7 +161,7 @@ class MetaRouter:
             data_dir=identity.data_dir,
             now_ms=clock.now_ms,
         )
-        self._keys = KeyCommands(directory, data_dir=identity.data_dir, now_ms=clock.now_ms)
+        self._keys = KeyCommands(directory, data_dir=identity.data_dir)
         self._table: dict[int, Handle] = self._commands(
             ServerCommands(directory), StandingCommands(directory, self.registrar)
         )

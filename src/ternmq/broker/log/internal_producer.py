@@ -101,7 +101,8 @@ class InternalProducer:
     def batch(
         topic: Topic, messages: Sequence[Outgoing], producer: ProducerId, first_sequence: int
     ) -> bytearray:
-        origin = Origin(topic=topic.name, app=APP, producer=producer)
+        sealed = any(one.seal is not None for one in messages)
+        origin = Origin(topic=topic.name, app=APP, producer=producer, sealed=sealed)
         copies = [one.origin for one in messages if isinstance(one, CopiedMessage)]
         return encode_messages(
             messages,

@@ -24,7 +24,7 @@ from ternmq.client.sealing.opening import closed_outcome, unreadable_runs
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
 from ternmq.core.clock import elapsed
-from ternmq.core.errors import BadRequest, Closed, Corrupt, TernError
+from ternmq.core.errors import BadRequest, Closed, Corrupt, Erased, TernError
 from ternmq.core.log import get_logger
 
 log = get_logger()
@@ -59,6 +59,7 @@ class Consumer:
         self._ranges: list[tuple[int, int]] = []
         self._row = self._row_end = 0
         self._shown = 0
+        self._erased = 0
 
     @property
     def group(self) -> str:
@@ -75,6 +76,11 @@ class Consumer:
     @property
     def closed(self) -> bool:
         return self._state == "closed"
+
+    @property
+    def erased(self) -> int:
+        """Messages so far that were acked unseen, since their keys were deleted."""
+        return self._erased
 
     # Coming and going.
 
@@ -325,6 +331,7 @@ class Consumer:
                 self._ranges.insert(0, (first, end))
             else:
                 _give_back([(delivery, first, end)], closed_outcome(why))
+                self._erased += end - first if isinstance(why, Erased) else 0
                 hidden[why.message] = hidden.get(why.message, 0) + end - first
         if hidden:
             log.warning(

@@ -171,7 +171,10 @@ def check_outgoing(message: Outgoing) -> Outgoing:
     message.key = _plain_text("key", message.key)
     message.tag = _plain_text("tag", message.tag)
     message.order_key = _plain_text("order_key", message.order_key)
-    message.subject = _plain_text("subject", message.subject)
+    if message.subject is not None:
+        message.subject = _plain_text("subject", message.subject)
+        if not message.subject:
+            raise BadRequest("subject is empty; it says whom the message is about, or leave it out")
     if message.properties is not None:
         if not isinstance(message.properties, Mapping):
             raise BadRequest(f"properties is {shown(message.properties)}; it is a dict of names")

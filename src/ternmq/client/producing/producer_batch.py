@@ -100,7 +100,11 @@ class ProducerBatch:
         bodies are encrypted; raises why they cannot be."""
         open_batch, published = self.open_batch, self.published
         origin = Origin(
-            topic=published.topic, app=app, producer=published.producer, in_order=self.bound
+            topic=published.topic,
+            app=app,
+            producer=published.producer,
+            in_order=self.bound,
+            sealed=keyring is not None,
         )
         bodies: Sequence[bytes] = ()
         seals: Sequence[bytes | None] = ()

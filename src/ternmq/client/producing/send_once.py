@@ -132,10 +132,10 @@ class OnceSender:
             messages = [one for row, one in enumerate(messages) if row not in stored]
 
     def _encode(self, topic: str, messages: list[Outgoing]) -> bytearray:
-        origin = Origin(topic=topic, app=self._config.app, producer=self._producer)
         encoding, keyring = self._config.encoding, self._cluster.keyring
-        rows = messages
-        if topic in keyring.topics:
+        rows, sealed = messages, topic in keyring.topics
+        origin = Origin(topic=topic, app=self._config.app, producer=self._producer, sealed=sealed)
+        if sealed:
             numbers = (self._producer, self._number)
             rows = with_seals(messages, *keyring.seal(topic, messages, numbers, encoding))
             encoding = Encoding.PLAIN

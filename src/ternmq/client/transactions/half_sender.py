@@ -223,11 +223,14 @@ class HalfSender:
         receipts.add(stored)
 
     def _encode(self, stored: HalfBatch, rows: Rows, transaction: bytes) -> bytearray:
-        origin = Origin(topic=stored.topic, app=self.config.app, producer=self._producer)
         encoding, keyring = self.config.encoding, self._cluster.keyring
+        sealed = stored.topic in keyring.topics
+        origin = Origin(
+            topic=stored.topic, app=self.config.app, producer=self._producer, sealed=sealed
+        )
         bodies: list[bytes] = []
         seals: list[bytes | None] = []
-        if stored.topic in keyring.topics:
+        if sealed:
             numbers = (self._producer, stored.first)
             bodies, seals = keyring.seal(stored.topic, rows, numbers, encoding)
             encoding = Encoding.PLAIN

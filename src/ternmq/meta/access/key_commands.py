@@ -13,13 +13,14 @@ key again: by the file it stays erased here. Copies of the registry have it unti
 import asyncio
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from ternmq.core.errors import BadRequest, Conflict, OverLimit, TernError, TopicNotFound
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import KEY_PREFIX, key_owner, key_topic
 from ternmq.meta.directory import MetaDirectory
@@ -57,11 +58,9 @@ class KeptEntry(msgspec.Struct, frozen=True):
 class KeyCommands:
     """The questions of producers and consumers of encrypted topics, and of who erases."""
 
-    def __init__(
-        self, directory: MetaDirectory, *, data_dir: Path, now_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, directory: MetaDirectory, *, data_dir: Path) -> None:
         self._directory = directory
-        self._now_ms = now_ms
+        self._background = Background("remembering erased keys", lambda error: None)
         self._file = data_dir / ERASED_FILE
         self._erased = _read_erased(self._file)
         self._by_id: dict[int, Topic] = {}
@@ -69,7 +68,7 @@ class KeyCommands:
         for topic in directory.topics():
             self._learn(topic)
         directory.on_topic_changed(self._learn)
-        directory.on_topic_deleted(self._forget)
+        directory.on_topic_deleted(self._heard_deleted)
 
     async def make(self, wanted: TopicKeyMake) -> Record:
         """The key of that label: the one that is proposed, unless there is one."""
@@ -163,6 +162,14 @@ class KeyCommands:
             label = key_owner(topic.name)[1]
             if label.startswith("s"):
                 self._by_digest.setdefault(label[1:], set()).add(topic.name)
+
+    def _heard_deleted(self, topic: Topic) -> None:
+        """Another meta server erased it: this one remembers it as well."""
+        self._forget(topic)
+        if topic.name.startswith(KEY_PREFIX) and topic.id not in self._erased:
+            self._erased.add(topic.id)
+            remembering = asyncio.to_thread(_remember, self._file, [topic.id])
+            self._background.task(remembering, name="tern-erased-keys")
 
     def _forget(self, topic: Topic) -> None:
         if topic.name.startswith(KEY_PREFIX):

@@ -101,7 +101,7 @@ class Ring:
         sealed = with_seals(
             rows, *self.keyring.seal("orders", rows, (PRODUCER, first), Encoding.ZSTD)
         )
-        origin = Origin(topic=topic, app="a", producer=PRODUCER)
+        origin = Origin(topic=topic, app="a", producer=PRODUCER, sealed=True)
         return encode_messages(sealed, origin=origin, first_sequence=first, encoding=Encoding.PLAIN)
 
     async def bodies(self, view: BatchView, rows: list[int] | None = None) -> list[Any]:
@@ -322,7 +322,7 @@ async def test_hostile_batches_become_errors_of_their_rows() -> None:
                     made_bodies[at] = bodies[at][: rng.randrange(len(bodies[at]))]
                 case _:
                     made_bodies[at], made_seals[at] = bodies[other], seals[other]
-        origin = Origin(topic="orders", app="a", producer=PRODUCER)
+        origin = Origin(topic="orders", app="a", producer=PRODUCER, sealed=True)
         hostile = encode_messages(
             [
                 Outgoing(body=body, seal=seal, born_at_ms=1)

@@ -45,7 +45,7 @@ async def serving_keys(
     async with serving_directory(opener, clock=clock, refresh_ms=20) as directory:
         for topic in ("orders", "pay"):
             await directory.create_topic(topic, TopicSettings(master_key="shop"))
-        yield directory, KeyCommands(directory, data_dir=folder, now_ms=clock.now_ms)
+        yield directory, KeyCommands(directory, data_dir=folder)
 
 
 async def make_key(keys: KeyCommands, wanted: TopicKeyMake) -> TopicKey:
@@ -62,6 +62,11 @@ async def find_keys(keys: KeyCommands, topic: str, *ids: int) -> list[tuple[int,
 
 def prepare(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
+
+
+def remembered(folder: Path) -> list[int]:
+    file = folder / ERASED_FILE
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
 
 
 def put_back(folder: Path) -> None:
@@ -122,6 +127,7 @@ async def test_an_erased_key_is_gone_everywhere_and_remembered_as_erased(
 
         await until(gone)
         assert await find_keys(there, "orders", kept.id) == [(kept.id, b"wrapped-2", False)]
+        await until(lambda: remembered(tmp_path / "b") == [key.id], "by every meta server")
         again = await make_key(here, SUBJECT)
         assert again.id != key.id
     mode = stat.S_IMODE((tmp_path / "a" / ERASED_FILE).stat().st_mode)
