@@ -22,6 +22,8 @@ from ternmq.core.errors import Corrupt, TernError
 SEAL = struct.Struct("<BBQ16sI")
 SEAL_SIZE = SEAL.size
 SEAL_VERSION = 1
+TAG_SIZE = 16
+"""What an encrypted body has more than a plain one."""
 
 
 class Seal(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 
 from ternmq.batch.check import Incoming
 from ternmq.batch.layout import BATCH_SIZE_MAX, Column, ColumnPart
+from ternmq.batch.seal import TAG_SIZE
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadName, BadRequest, TooLarge, TopicNotFound, Unauthorized
 from ternmq.core.ids import check_name
@@ -27,8 +28,9 @@ def check_app(topic: Topic, app: str) -> None:
 
 
 def check_body_sizes(topic: Topic, incoming: Incoming, batch: Payload) -> None:
-    """A limit below that of batches counts a body as it is before compression."""
-    limit = topic.settings.body_size_max
+    """A limit below that of batches counts a body as it is before compression; an encrypted one as
+    it is sent, without what encryption adds."""
+    limit = topic.settings.body_size_max + (TAG_SIZE if topic.settings.master_key else 0)
     if incoming.body_size <= limit or limit >= BATCH_SIZE_MAX:
         return
     offsets = BatchView(batch).buffer(Column.BODY, ColumnPart.OFFSETS)

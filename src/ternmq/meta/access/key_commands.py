@@ -215,8 +215,15 @@ def _read_erased(path: Path) -> set[int]:
 
 def _remember(path: Path, ids: Iterable[int]) -> None:
     """On the disk before anything is deleted; blocks."""
+    made = not path.exists()
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(b"".join(b"%d\n" % id for id in ids))
         file.flush()
         os.fsync(file.fileno())
+    if made:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
