@@ -43,6 +43,11 @@ def test_rows_go_in_and_out_encrypted_and_an_archive_keeps_them_so(
         assert not [
             path for path in target.rglob("*") if path.is_file() and b"canary" in path.read_bytes()
         ]
+        plain = tmp_path / "plain"
+        decrypting = ArchiveJob(url=node.url, target=str(plain), deliveries=False, keys=keys)
+        Archiver(spark, decrypting).run_once(lambda _: None)
+        kept = spark.read.parquet(str(plain / "messages")).select("body").collect()
+        assert sorted(bytes(row.body) for row in kept) == wanted
         assert mq.admin.erase("ada") == ["orders"]
         replay = Replayer(
             spark,
