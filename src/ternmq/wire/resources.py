@@ -151,7 +151,7 @@ RESOURCES: dict[Command, Finder] = {
     Command.TOPIC_KEY_FIND: _named(TopicKeyFind, topic="topic"),
     Command.TOPIC_KEY_LIST: _named(TopicKeyQuery, topic="topic"),
     Command.KEY_ERASE: _named(KeyErase, topic="topic"),
-    # Lists, of which only what may be seen is shown: `security/access/narrowing.py`.
+    # Lists, of which only what may be seen is shown: `rpc/guarded/narrowing.py`.
     Command.ROUTES: _nothing,
     Command.STANDINGS: _nothing,
     Command.TOPIC_LIST: _nothing,

@@ -64,6 +64,11 @@ def warm_up(as_json: Json = False) -> None:
         say(str(made))
 
 
+Decrypt = Annotated[
+    bool, typer.Option("--decrypt", help="Write bodies of encrypted topics plain, by TERN_KEYS.")
+]
+
+
 @app.command("archive")
 def archive(
     to: Annotated[str, typer.Option("--to", help="A folder, or a url such as s3://bucket/path.")],
@@ -82,10 +87,7 @@ def archive(
     fail_on_data_loss: Annotated[
         bool, typer.Option("--fail-on-data-loss", help="Stop where messages were already removed.")
     ] = False,
-    decrypt: Annotated[
-        bool,
-        typer.Option("--decrypt", help="Write bodies of encrypted topics plain, by TERN_KEYS."),
-    ] = False,
+    decrypt: Decrypt = False,
     master: Master = None,
     conf: Conf = None,
     url: Url = URL,
