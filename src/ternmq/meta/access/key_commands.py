@@ -38,7 +38,7 @@ from ternmq.wire.messages.topics import (
 )
 from ternmq.wire.record import Record
 
-KEYS_MAX = 250_000
+KEYS_MAX = 100_000
 """Data keys of a cluster: each meta server has them in memory."""
 WRAPPED_SIZE_MAX = 2_048
 ERASED_FILE = "erased-keys"

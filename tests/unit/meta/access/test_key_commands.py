@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ternmq.core.clock import SystemClock
-from ternmq.core.errors import BadRequest, Conflict, TernError, TopicNotFound
+from ternmq.core.errors import BadRequest, Conflict, OverLimit, TernError, TopicNotFound
 from ternmq.meta.access.key_commands import ERASED_FILE, KeyCommands
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.wire.messages.topics import (
@@ -175,6 +175,14 @@ async def test_an_older_registry_does_not_bring_a_key_back(opener: Opener, tmp_p
         assert again.id != key.id
         assert await find_keys(keys, "orders", key.id) == [(key.id, b"", True)]
         assert all(topic.id != key.id for topic in directory.topics())
+
+
+async def test_keys_take_no_room_from_topics(opener: Opener) -> None:
+    async with serving_directory(opener, clock=SystemClock(), topics_max=3) as directory:
+        for name in ("a", "b", "%key.a%p0.abcdef01", "%key.a%p1.abcdef01", "c"):
+            await directory.create_topic(name, TopicSettings())
+        with pytest.raises(OverLimit, match="there are 3 topics"):
+            await directory.create_topic("d", TopicSettings())
 
 
 @pytest.mark.parametrize(
