@@ -64,6 +64,9 @@ def warm_up(as_json: Json = False) -> None:
         say(str(made))
 
 
+Format = Annotated[
+    str, typer.Option("--format", help="parquet, or delta: a Delta log beside the files.")
+]
 Decrypt = Annotated[
     bool, typer.Option("--decrypt", help="Write bodies of encrypted topics plain, by TERN_KEYS.")
 ]
@@ -81,9 +84,7 @@ def archive(
     deliveries: Annotated[
         bool, typer.Option("--deliveries/--no-deliveries", help="Archive delivery records too.")
     ] = True,
-    form: Annotated[
-        str, typer.Option("--format", help="parquet, or delta: a Delta log beside the files.")
-    ] = "parquet",
+    form: Format = "parquet",
     fail_on_data_loss: Annotated[
         bool, typer.Option("--fail-on-data-loss", help="Stop where messages were already removed.")
     ] = False,

@@ -40,7 +40,7 @@ from ternmq.client.model.outgoing import (
     refuse_idle_options,
 )
 from ternmq.client.producing.accumulator import ROW_COST, row_size
-from ternmq.client.sealing.seal_batch import seal_batch
+from ternmq.client.transactions.seal_batch import seal_batch
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import FanOut
 from ternmq.client.transport.retrying import RetryingRequest
