@@ -60,6 +60,9 @@ ACTIONS: dict[Command, Action] = {
     Command.FIND: Action.READ,
     Command.READ_DELIVERIES: Action.READ,
     Command.REPLAY_OPEN: Action.READ,
+    Command.ROW_STATE: Action.READ,
+    Command.WAITING: Action.READ,  # Texts of errors may say what is in messages.
+    Command.TRACE: Action.READ,
     Command.DELAY_CHANGE: Action.DELAY,
     Command.DELAY_FIND: Action.DELAY,
     Command.DELAY_COUNT: Action.DELAY,
@@ -93,6 +96,7 @@ ACTIONS: dict[Command, Action] = {
     Command.STATUS: Action.DESCRIBE,
     Command.TOPIC_FIGURES: Action.DESCRIBE,
     Command.GROUP_FIGURES: Action.DESCRIBE,
+    Command.LEASES: Action.DESCRIBE,
     Command.MEMBER_LEAD: Action.CLUSTER,
     Command.MEMBER_FORGET: Action.CLUSTER,
     Command.BROKER_GROUP_DRAIN: Action.CLUSTER,

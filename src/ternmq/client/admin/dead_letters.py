@@ -3,8 +3,8 @@
 Both lie in hidden topics, one on each broker group, and are named by ranges of sequences there.
 """
 
-from ternmq.client.admin.calls import AdminCalls
 from ternmq.client.model.arguments import typed_calls
+from ternmq.client.transport.admin_calls import AdminCalls
 from ternmq.wire.messages.dead_letters import (
     DeadDone,
     DeadFind,
