@@ -31,6 +31,7 @@ from ternmq.broker.maintenance.retention import RetainedLog, Retention, retentio
 from ternmq.broker.maintenance.timers import BrokerTimers
 from ternmq.broker.operations.admin import AdminCommands
 from ternmq.broker.operations.dead_letter_admin import DeadLetterCommands, RefusedCommands
+from ternmq.broker.operations.dead_letter_recall import DeadLetterRecall
 from ternmq.broker.operations.group_replay import GroupReplays
 from ternmq.broker.operations.lookups import DeliveryRecords, MessageLookup
 from ternmq.broker.operations.prometheus import Scraper
@@ -361,6 +362,13 @@ class BrokerParts:
                 consumers=self.consumers,
                 review_queue=queue,
                 internal_producer=producer,
+                consume=store.consume,
+            ),
+            dead_letter_recall=DeadLetterRecall(
+                topics=topics,
+                groups=groups,
+                internal_producer=producer,
+                ack_handler=self.ack_handler,
             ),
             refused_commands=RefusedCommands(
                 topics=topics, review_queue=queue, internal_producer=producer

@@ -16,6 +16,7 @@ from ternmq.broker.inspection.delivery_trace import DeliveryTrace
 from ternmq.broker.inspection.row_looks import RowLooks
 from ternmq.broker.operations.admin import AdminCommands
 from ternmq.broker.operations.dead_letter_admin import DeadLetterCommands, RefusedCommands
+from ternmq.broker.operations.dead_letter_recall import DeadLetterRecall
 from ternmq.broker.operations.group_replay import GroupReplays
 from ternmq.broker.operations.lookups import DeliveryRecords, MessageLookup
 from ternmq.broker.operations.stats import BrokerStats
@@ -72,6 +73,7 @@ class BrokerHandlers:
     stats: BrokerStats
     status: LeaderStatus
     dead_letter_commands: DeadLetterCommands
+    dead_letter_recall: DeadLetterRecall
     refused_commands: RefusedCommands
     group_replays: GroupReplays
     stopped_keys: StoppedKeys
@@ -133,6 +135,8 @@ class BrokerRouter:
             Command.DEAD_OPEN: later(dead_letters.DeadFind, to.dead_letter_commands.open),
             Command.DEAD_RESEND: later(dead_letters.DeadHandle, to.dead_letter_commands.resend),
             Command.DEAD_DELETE: later(dead_letters.DeadHandle, to.dead_letter_commands.delete),
+            Command.DEAD_GROUPS: later(dead_letters.DeadGroupsFind, to.dead_letter_commands.groups),
+            Command.DEAD_RECALL: later(dead_letters.DeadRecall, to.dead_letter_recall.recall),
             Command.REFUSED_OPEN: later(dead_letters.RefusedFind, to.refused_commands.open),
             Command.REFUSED_RESEND: later(dead_letters.RefusedHandle, to.refused_commands.resend),
             Command.REFUSED_DELETE: later(dead_letters.RefusedHandle, to.refused_commands.delete),

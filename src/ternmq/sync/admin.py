@@ -23,7 +23,7 @@ from ternmq.security.access.secret import Secret
 from ternmq.sync.delays import Delays
 from ternmq.sync.loop_thread import run
 from ternmq.wire.inspection.rows import LeaseInfo, MessageState
-from ternmq.wire.messages.dead_letters import DeadDone
+from ternmq.wire.messages.dead_letters import DeadDone, DeadGroup
 from ternmq.wire.messages.groups import Group, HalfLine, LedgerLine
 from ternmq.wire.messages.limits import AccessToken, AppLimit, TokenCreated, User
 from ternmq.wire.messages.order_keys import GroupKeys, Placement
@@ -176,6 +176,19 @@ class Admin:
     def delete_dead_letters(self, group: str, ranges: Ranges, broker_group: str = "") -> DeadDone:
         """Delete dead letters."""
         return run(self._admin.delete_dead_letters(group, ranges, broker_group))
+
+    def dead_groups(self) -> list[DeadGroup]:
+        """Groups that have dead letters, and how many of those nobody has handled yet; one entry
+        for each broker group."""
+        return run(self._admin.dead_groups())
+
+    def recall_dead_letters(
+        self, group: str, topic: str, ranges: Ranges | None = None, broker_group: str = ""
+    ) -> int:
+        """Take back letters of a topic that were sent again and that nobody was handed yet: they
+        are open letters once more, with the reason they had. `ranges`: only these letters of
+        `%dead.GROUP`. Returns how many; the others are with consumers, or were."""
+        return run(self._admin.recall_dead_letters(group, topic, ranges, broker_group))
 
     def open_refused(self, topic: str, broker_group: str = "") -> Ranges:
         """Sequences in the topic `%refused.TOPIC` (over the limit) not resent or deleted."""

@@ -28,6 +28,7 @@ from ternmq.sync.admin import Admin
 from ternmq.sync.broadcast import Broadcast
 from ternmq.sync.consumer import Consumer
 from ternmq.sync.detached import Detached
+from ternmq.sync.letters import Letters
 from ternmq.sync.loop_thread import loop_thread, run
 from ternmq.sync.reader import Reader
 from ternmq.sync.transaction import Transaction
@@ -221,6 +222,11 @@ class ClientCalls:
         """One message wherever it is kept: its state in each group, what happened to it, and in a
         sentence why. `topic`: only there. Servers that do not answer are named in `missing`."""
         return run(self._mq.trace(id, topic))
+
+    def letters(self, group: str = "", topic: str = "") -> Letters:
+        """Dead letters of a group, or (topic alone) what was over a topic's limit: look at them,
+        choose some, send them again or delete them."""
+        return Letters(loop_thread().call(lambda: self._mq.letters(group, topic)))
 
     def broadcast(self, topic: str, **options: Unpack[BroadcastOptions]) -> Broadcast:
         """Every instance gets every message from now on; use it in `with`.

@@ -79,6 +79,8 @@ ACTIONS: dict[Command, Action] = {
     Command.DEAD_OPEN: Action.OPERATE,
     Command.DEAD_RESEND: Action.OPERATE,
     Command.DEAD_DELETE: Action.OPERATE,
+    Command.DEAD_GROUPS: Action.OPERATE,
+    Command.DEAD_RECALL: Action.OPERATE,
     Command.REFUSED_OPEN: Action.OPERATE,
     Command.REFUSED_RESEND: Action.OPERATE,
     Command.REFUSED_DELETE: Action.OPERATE,

@@ -105,6 +105,8 @@ class Command(IntEnum):
     LEASES = 121
     WAITING = 122
     TRACE = 123
+    DEAD_GROUPS = 124
+    DEAD_RECALL = 125
 
 
 class Flag(IntFlag):

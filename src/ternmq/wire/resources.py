@@ -137,6 +137,8 @@ RESOURCES: dict[Command, Finder] = {
     Command.DEAD_OPEN: _named(dead_letters.DeadFind, group="group"),
     Command.DEAD_RESEND: _named(dead_letters.DeadHandle, group="group"),
     Command.DEAD_DELETE: _named(dead_letters.DeadHandle, group="group"),
+    Command.DEAD_GROUPS: lambda payload: [("group", "")],
+    Command.DEAD_RECALL: _named(dead_letters.DeadRecall, group="group"),
     Command.REFUSED_OPEN: _named(dead_letters.RefusedFind, topic="topic"),
     Command.REFUSED_RESEND: _named(dead_letters.RefusedHandle, topic="topic"),
     Command.REFUSED_DELETE: _named(dead_letters.RefusedHandle, topic="topic"),

@@ -9,13 +9,14 @@ from ternmq.client.config import ClientConfig
 from ternmq.client.model.arguments import check_value
 from ternmq.client.reading.broadcast import Broadcast, BroadcastOptions
 from ternmq.client.reading.find import FindCall, Finding, FindOptions, make_find
+from ternmq.client.reading.letters import Letters
 from ternmq.client.reading.message_trace import MessageTrace, TraceCall
 from ternmq.client.reading.reader import Reader, ReadOptions
 from ternmq.client.transport.cluster import Cluster
 
 
 class ReadingCalls:
-    """`mq.read`, `mq.find`, `mq.trace`, `mq.broadcast`."""
+    """`mq.read`, `mq.find`, `mq.trace`, `mq.letters`, `mq.broadcast`."""
 
     _config: ClientConfig
 
@@ -49,6 +50,13 @@ class ReadingCalls:
         sentence why. `topic`: only there. Servers that do not answer are named in `missing`."""
         check_value("topic", topic, str | None)
         return await TraceCall(self.cluster, self._config).run(id, topic)
+
+    def letters(self, group: str = "", topic: str = "") -> Letters:
+        """Dead letters of a group, or (topic alone) what was over a topic's limit: look at them,
+        choose some, send them again or delete them."""
+        check_value("group", group, str)
+        check_value("topic", topic, str)
+        return Letters(self.cluster, self._config, group, topic)
 
     def broadcast(self, topic: str, **options: Unpack[BroadcastOptions]) -> Broadcast:
         """Every instance gets every message from now on; use it in `async with`.
