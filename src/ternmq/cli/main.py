@@ -27,7 +27,7 @@ from ternmq.cli.messages import (
     unsent,
 )
 from ternmq.cli.processes import cluster, settings, up
-from ternmq.cli.servers import backup, bench, broker, doctor, meta, secure, status
+from ternmq.cli.servers import backup, bench, broker, clients, doctor, meta, secure, status
 from ternmq.cli.terminal.arguments import arranged, wants_json
 from ternmq.cli.terminal.extras import what_to_install
 from ternmq.cli.terminal.hints import USAGE_ERROR, HintingGroup
@@ -53,6 +53,7 @@ app.command("cluster")(cluster.cluster)
 app.command("status")(status.status)
 app.add_typer(meta.app, name="meta", cls=HintingGroup)
 app.add_typer(broker.app, name="broker", cls=HintingGroup)
+app.add_typer(clients.app, name="clients", cls=HintingGroup)
 app.add_typer(topic.app, name="topic", cls=HintingGroup)
 app.add_typer(group.app, name="group", cls=HintingGroup)
 app.command("leases")(rows.leases)

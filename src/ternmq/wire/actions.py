@@ -99,10 +99,13 @@ ACTIONS: dict[Command, Action] = {
     Command.TOPIC_FIGURES: Action.DESCRIBE,
     Command.GROUP_FIGURES: Action.DESCRIBE,
     Command.LEASES: Action.DESCRIBE,
+    Command.SENDERS: Action.DESCRIBE,
     Command.MEMBER_LEAD: Action.CLUSTER,
     Command.MEMBER_FORGET: Action.CLUSTER,
     Command.BROKER_GROUP_DRAIN: Action.CLUSTER,
     Command.HANDOVER: Action.CLUSTER,
+    Command.SESSIONS: Action.CLUSTER,
+    Command.DISCONNECT: Action.CLUSTER,
     Command.PLACE: Action.CLUSTER,  # "stopped" and "settled" are said by servers only.
     Command.WITHDRAW: Action.CLUSTER,  # By people for good; that a server leaves says it itself.
     Command.USER_SET: Action.GRANT,
