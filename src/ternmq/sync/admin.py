@@ -73,8 +73,8 @@ class Admin:
         """Delete a topic with its messages and groups."""
         run(self._admin.delete_topic(name))
 
-    def topic_figures(self, topic: str) -> list[TopicFigures]:
-        """Rates, refusals and what was put aside, of each broker group."""
+    def topic_figures(self, topic: str | Sequence[str]) -> list[TopicFigures]:
+        """Rates, refusals and what was put aside, of a topic or several, of each broker group."""
         return run(self._admin.topic_figures(topic))
 
     def set_limit(self, app: str, **changes: Any) -> AppLimit:

@@ -63,6 +63,7 @@ ACTIONS: dict[Command, Action] = {
     Command.ROW_STATE: Action.READ,
     Command.WAITING: Action.READ,  # Texts of errors may say what is in messages.
     Command.TRACE: Action.READ,
+    Command.DELAY_SHOW: Action.READ,
     Command.DELAY_CHANGE: Action.DELAY,
     Command.DELAY_FIND: Action.DELAY,
     Command.DELAY_COUNT: Action.DELAY,

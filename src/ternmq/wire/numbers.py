@@ -110,6 +110,7 @@ class Command(IntEnum):
     SESSIONS = 126
     SENDERS = 127
     DISCONNECT = 128
+    DELAY_SHOW = 129
 
 
 class Flag(IntFlag):

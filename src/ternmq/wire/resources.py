@@ -128,6 +128,7 @@ RESOURCES: dict[Command, Finder] = {
     Command.SENDERS: _named(sessions.SenderFind, topic="topic"),
     Command.SESSIONS: _whole_cluster,
     Command.DISCONNECT: _whole_cluster,
+    Command.DELAY_SHOW: _named(delays.DelayShow, topic="topic"),
     Command.DELAY_CHANGE: _named(delays.DelayChange, topic="topic"),
     Command.DELAY_FIND: _named(delays.DelayFind, topic="topic"),
     Command.DELAY_COUNT: _named(delays.DelayCountQuery, topic="topic"),
