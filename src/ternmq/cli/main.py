@@ -22,6 +22,7 @@ from ternmq.cli.messages import (
     find,
     half,
     ledger,
+    search,
     send,
     trace,
     unsent,
@@ -72,6 +73,7 @@ app.command("send")(send.send)
 app.command("consume")(consume.consume)
 app.command("browse")(consume.browse)
 app.command("find")(find.find)
+app.command("search")(search.search)
 app.command("trace")(trace.trace)
 app.command("explain")(trace.explain)
 app.add_typer(pipeline.app, name="pipeline", cls=HintingGroup)

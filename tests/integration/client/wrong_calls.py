@@ -140,7 +140,9 @@ GOOD: dict[str, Any] = {
     "url": "tern://127.0.0.1:1",
     "wait": 0,
     "wanted": ternmq.Replay(topic="orders", into="g"),
+    "text": "x",
     "weight": 100,
+    "where": "amount > 10",
     "working": 5,
 }
 SETTINGS: dict[str, type[Record]] = {
