@@ -76,7 +76,8 @@ class SessionLooks:
     async def senders(self, request: SenderFind) -> SenderCounts:
         """At most as many as are counted apart."""
         only = self._topics.get(request.topic).id if request.topic else None
-        names = {topic.id: topic.name for topic in self._topics.all()} if only is None else {}
+        counted = {topic_id for _, topic_id in self._traffic.senders} if only is None else set()
+        names = {each.id: each.name for each in self._topics.all() if each.id in counted}
         return SenderCounts(
             senders=[
                 SenderCount(
