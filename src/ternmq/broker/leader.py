@@ -383,12 +383,16 @@ class BrokerParts:
                 pulls=store.pulls, groups=groups, topics=topics, fetcher=fetcher
             ),
             figure_looks=FigureLooks(self.status.scrape, self._clock.monotonic),
-            session_looks=SessionLooks(
-                peers=lambda: self._member.listener.peers,
-                now=self._clock.monotonic,
-                traffic=self.traffic,
-                topics=topics,
-            ),
+            session_looks=self._make_session_looks(),
+        )
+
+    def _make_session_looks(self) -> SessionLooks:
+        return SessionLooks(
+            peers=lambda: self._member.listener.peers,
+            now=self._clock.monotonic,
+            traffic=self.traffic,
+            topics=self.topics,
+            consumers=self.consumers,
         )
 
     def _make_stopped_keys(self) -> StoppedKeys:
