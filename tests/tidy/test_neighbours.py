@@ -40,6 +40,13 @@ AWAY_FROM_ITS_IMPORTER = {
         "batch/arrow",
         "pipeline/archive/reader",
     },
+    "Calls of `mq.admin` that only look, in a room of their own: its folder is full.": {
+        "client/inspection/figures",
+        "client/inspection/sessions",
+    },
+    "Pure, for whoever shows a message; the console imports it, too.": {
+        "client/inspection/explain",
+    },
     "Applications import it by this name.": {"inbox/migrations"},
     "Settings stand with the part that they are of.": {"security/tls/config"},
     "The only module with `cryptography`, under the tests of TLS.": {"security/tls/authority"},
