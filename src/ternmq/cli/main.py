@@ -15,7 +15,7 @@ from ternmq import __version__
 from ternmq.cli.access import grant, quota, token, user
 from ternmq.cli.jobs import outbox, pipeline
 from ternmq.cli.messages import consume, dead, delay, export, find, half, ledger, send, unsent
-from ternmq.cli.processes import cluster, settings, up
+from ternmq.cli.processes import cluster, console, settings, up
 from ternmq.cli.servers import backup, bench, broker, doctor, meta, secure, status
 from ternmq.cli.terminal.arguments import arranged, wants_json
 from ternmq.cli.terminal.extras import what_to_install
@@ -39,6 +39,7 @@ app = typer.Typer(
 )
 app.command("up")(up.up)
 app.command("cluster")(cluster.cluster)
+app.command("console")(console.console)
 app.command("status")(status.status)
 app.add_typer(meta.app, name="meta", cls=HintingGroup)
 app.add_typer(broker.app, name="broker", cls=HintingGroup)
