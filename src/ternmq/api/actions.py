@@ -194,8 +194,10 @@ def _letters(verb: LetterVerb, *, dead: bool) -> Step:
             return await _letters_preview(box, verb, ids)
         done = await box.handle(verb, ids)
         word = "sent again" if verb == "resend" else "deleted"
-        text = f"{done.handled:,} of {len(ids):,} {word}, {done.failed:,} not"
-        facts = {"handled": done.handled, "failed": done.failed, "results": done.results}
+        failed = len(ids) - done.handled
+        text = f"{done.handled:,} of {len(ids):,} {word}, {failed:,} not"
+        results = {each["id"]: each["result"] for each in done.results}
+        facts = {"handled": done.handled, "failed": failed, "results": results}
         return ActionDone(text=text, facts=facts)
 
     return step
@@ -204,7 +206,7 @@ def _letters(verb: LetterVerb, *, dead: bool) -> Step:
 async def _letters_preview(box: LetterBox, verb: LetterVerb, ids: list[str]) -> ActionDone:
     wanted = {id.upper() for id in ids}
     read = await box.read()
-    chosen = [each for each in read.letters if each.id.upper() in wanted]
+    chosen = [each for each in read.letters if each.message.id.upper() in wanted]
     again = sum(1 for each in chosen if each.notes.get("%resent"))
     topics = sorted({str(each.notes.get("%topic", "")) for each in chosen})
     where = f"to group {box.group} alone" if box.group else f"to every group of {box.topic}"

@@ -101,6 +101,13 @@ class Command(IntEnum):
     TOKEN_LIST = 115
     TOKEN_REVOKE = 116
 
+    ROW_STATE = 120
+    LEASES = 121
+    WAITING = 122
+    TRACE = 123
+    DEAD_GROUPS = 124
+    DEAD_RECALL = 125
+
 
 class Flag(IntFlag):
     """How to read a frame."""

@@ -8,7 +8,8 @@ from starlette.responses import Response
 from ternmq.api.answers import json_answer, message_fields, page, rfc3339
 from ternmq.api.service import service_of
 from ternmq.api.views.alike import alike
-from ternmq.api.views.letters import LOOKED_AT_MAX, LetterBox, OpenLetter
+from ternmq.api.views.letters import LOOKED_AT_MAX, LetterBox
+from ternmq.client.reading.letters import Letter
 from ternmq.core.ids import check_name, id_to_text
 
 router = APIRouter(tags=["set aside"])
@@ -35,7 +36,7 @@ async def dead_letters(request: Request, group: str, limit: Limit = 100) -> Resp
 @router.get("/dead/{group}/alike", summary="Dead letters by what went wrong")
 async def dead_alike(request: Request, group: str) -> Response:
     read = await LetterBox(mq=service_of(request).mq, group=check_name("group", group)).read()
-    kinds = alike((each.id, each.notes) for each in read.letters)
+    kinds = alike((each.message.id, each.notes) for each in read.letters)
     items = [
         {
             "error": kind.mark,
@@ -83,7 +84,7 @@ async def _letters(box: LetterBox, limit: int) -> Response:
     return json_answer(page(items, missing=read.missing) | {"open": read.open})
 
 
-def _letter(each: OpenLetter) -> dict[str, Any]:
+def _letter(each: Letter) -> dict[str, Any]:
     fields = message_fields(each.message)
     fields["properties"] = {
         name: value

@@ -16,9 +16,18 @@ from ternmq.client.admin.groups import GroupAdmin
 from ternmq.client.admin.servers import ServerAdmin
 from ternmq.client.admin.topics import TopicAdmin
 from ternmq.client.admin.transactions import TransactionAdmin
+from ternmq.client.inspection.rows import InspectionAdmin
 
 
-class Admin(TopicAdmin, GroupAdmin, SetAsideAdmin, TransactionAdmin, ServerAdmin, AccessAdmin):
+class Admin(
+    TopicAdmin,
+    GroupAdmin,
+    SetAsideAdmin,
+    TransactionAdmin,
+    ServerAdmin,
+    AccessAdmin,
+    InspectionAdmin,
+):
     """`mq.admin`."""
 
     def tolerant(self) -> "Admin":

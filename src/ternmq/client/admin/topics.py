@@ -6,10 +6,10 @@ of every broker group. Limits of applications stand here too: they hold over all
 
 from typing import Any
 
-from ternmq.client.admin.calls import AdminCalls
 from ternmq.client.admin.settings import change_of, checked
 from ternmq.client.model.arguments import typed_calls
 from ternmq.client.model.start import StartLike, make_start
+from ternmq.client.transport.admin_calls import AdminCalls
 from ternmq.client.transport.fan_out import named
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.core.log import get_logger

@@ -32,13 +32,13 @@ async def dead_list(console: Console, asked: AskedUrl) -> ShownPage:
 
 
 def _facts(read: LettersRead, like: str) -> dict[str, object]:
-    kinds = alike((each.id, each.notes) for each in read.letters)
+    kinds = alike((each.message.id, each.notes) for each in read.letters)
     chosen = read.letters
     if like:
         marks = {f"{kind.mark} {kind.place}": kind for kind in kinds}
         kind = marks.get(like)
         if kind is not None:
-            chosen = [x for x in chosen if alike([(x.id, x.notes)])[0].mark == kind.mark]
+            chosen = [x for x in chosen if alike([(x.message.id, x.notes)])[0].mark == kind.mark]
     return {
         "kinds": kinds,
         "like": like,
