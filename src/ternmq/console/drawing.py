@@ -12,6 +12,8 @@ from markupsafe import Markup, escape
 from ternmq.console.formats import duration, moment, number, rate, share, short
 
 BAR_WIDTH = 1_000
+TOP = 20
+"""Above a chart, for the half of a text that stands there."""
 SLIVER = 4
 """What is there is seen, however little it is."""
 
@@ -56,12 +58,12 @@ def flow_chart(
     series: Mapping[str, Sequence[float]], *, from_ms: int, to_ms: int, height: int = 180
 ) -> Markup:
     """Lines of rates over time with a scale."""
-    width, left = 900, 64
+    width, left = 900, 92
     top = nice_top(max((max(values, default=0.0) for values in series.values()), default=0.0))
-    plot = height - 26
+    plot = height - TOP - 28
     parts: list[str] = []
     for share_of in (0.0, 0.5, 1.0):
-        y = 8 + plot * (1 - share_of)
+        y = TOP + plot * (1 - share_of)
         parts.append(f'<line class="grid" x1="{left}" x2="{width}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(
             f'<text class="tick" x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">'
@@ -89,7 +91,7 @@ def _points(values: Sequence[float], left: int, width: int, plot: int, top: floa
         points *= 2
     step = (width - left) / max(1, len(points) - 1)
     return " ".join(
-        f"{left + at * step:.1f},{8 + plot * (1 - max(0.0, y) / top):.1f}"
+        f"{left + at * step:.1f},{TOP + plot * (1 - max(0.0, y) / top):.1f}"
         for at, y in enumerate(points)
     )
 

@@ -201,7 +201,7 @@ MISTAKES = [
     ("/topics/order.paid/messages?after=%FFnonsense", 400, "not a cursor"),
     ("/topics/order.paid/messages?from=yesterday", 400, "not a place to start"),
     ("/topics?sort=colour", 400, "it can be name"),
-    ("/m/01M7FD0PJFVMSYZCK800000000", 404, "no broker has a message"),
+    ("/m/01M7FD0PJFVMSYZCK800000000", 404, "nobody has a message"),
     ("/m/not-an-id", 400, "not a message id"),
     ("/do/launch-missiles", 400, "there is no action"),
     ("/do/reset-group?topic=order.paid", 400, "needs group"),

@@ -77,6 +77,20 @@ async def group_keys(request: Request, topic: str, group: str) -> Response:
     return json_answer(await service_of(request).mq.admin.group_keys(topic, group))
 
 
+@router.get("/topics/{topic}/groups/{group}/leases", summary="Who holds which messages")
+async def group_leases(request: Request, topic: str, group: str, limit: Limit = 100) -> Response:
+    admin = service_of(request).mq.admin.tolerant()
+    return json_answer(page(list(await admin.leases(topic, group, limit)), missing=admin.missing))
+
+
+@router.get("/topics/{topic}/groups/{group}/waiting", summary="What waits for its next attempt")
+async def group_waiting(request: Request, topic: str, group: str, limit: Limit = 100) -> Response:
+    admin = service_of(request).mq.admin.tolerant()
+    found = await admin.waiting(topic, group, limit)
+    counts = {"total": found.total, "errors": found.errors, "scanned": found.scanned}
+    return json_answer(page(list(found.rows), missing=admin.missing) | counts)
+
+
 @router.put("/topics/{topic}/groups/{group}", summary="Make a group, or change its settings")
 async def put_group(
     request: Request, topic: str, group: str, settings: Settings = None

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from ternmq.api.answers import json_answer, message_fields, page
+from ternmq.api.answers import json_answer, message_fields, page, rfc3339
 from ternmq.api.service import service_of
 from ternmq.api.views.browse import BrowseWanted
 from ternmq.client.reading.find import Finding
@@ -60,14 +60,29 @@ async def browse(
     return json_answer(page(items, found.next, found.missing) | scanned)
 
 
-@router.get("/messages/{id}", summary="One message by its id: all places where it is kept")
+@router.get(
+    "/messages/{id}", summary="One message: where it is kept, its state in every group, why"
+)
 async def show_message(request: Request, id: str) -> Response:
-    service = service_of(request)
-    missing: Missing = {}
-    found = await service.mq.find(id=id, limit=LIMIT_MAX, missing=missing)
-    if not found:
-        raise TopicNotFound(f"no broker that answers has a message {id[:64]!r}")
-    return json_answer(page([_place(each) for each in found], missing=missing))
+    found = await service_of(request).mq.trace(id)
+    if not found.places and not found.delayed:
+        raise TopicNotFound(f"nobody that answers has a message {id[:64]!r}")
+    places = [
+        _place(place.found)
+        | {
+            "complete": place.complete,
+            "groups": [
+                {"state": each.state, "why": each.why, "events": each.events}
+                for each in place.groups
+            ],
+        }
+        for place in found.places
+    ]
+    delayed = [
+        {"topic": row.topic, "due_at": rfc3339(row.due_at_ms), "state": row.state}
+        for row in found.delayed
+    ]
+    return json_answer(page(places, missing=found.missing) | {"delayed": delayed})
 
 
 @router.get("/messages", summary="Messages with a key, stored last first")

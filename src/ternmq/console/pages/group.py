@@ -94,6 +94,8 @@ async def group_page(console: Console, asked: AskedUrl) -> ShownPage:
         raise GroupNotFound(f"topic {topic} has no group {name}, or its broker is away")
     flow = snapshot.topics.get(topic)
     keys = await admin.group_keys(topic, name)
+    leases = await admin.leases(topic, name, ROWS)
+    waiting = await admin.waiting(topic, name, ROWS)
     settings = merged_groups(found)[0].settings
     facts = {
         "view": view,
@@ -101,6 +103,8 @@ async def group_page(console: Console, asked: AskedUrl) -> ShownPage:
         "members": merged_members(member for each in found for member in each.members),
         "paused_sessions": settings.paused_sessions,
         "keys": keys,
+        "leases": leases,
+        "waiting": waiting,
         "settings": {field: getattr(settings, field) for field in settings.__struct_fields__},
         "sentence": why_slow(view, flow.rate_in if flow else 0.0),
         "missing": admin.missing,

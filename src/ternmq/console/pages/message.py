@@ -1,20 +1,22 @@
 """One message: where it is, what is in it, what became of it; and sending one by hand."""
 
+import asyncio
 from typing import Any
 
 from ternmq.api.bodies import KINDS, decoded
-from ternmq.client.client import Client
+from ternmq.client.model.message import Message
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.reading.find import Finding
+from ternmq.client.reading.message_trace import MessageTrace, PlaceTrace
 from ternmq.client.transport.fan_out import Missing
 from ternmq.console.copy_as import CopyAs, curl_get
 from ternmq.console.page import AskedUrl, Console, ShownPage
 from ternmq.core.errors import BadRequest, TernError, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.units import parse_duration_ms
-from ternmq.wire.messages.delays import DelayRow
 
 FOUND_MAX = 50
+TRACE_S = 8.0
 
 
 async def find_message(console: Console, id: str, missing: Missing | None = None) -> list[Finding]:
@@ -22,57 +24,65 @@ async def find_message(console: Console, id: str, missing: Missing | None = None
     silent: Missing = {} if missing is None else missing
     found = await console.mq.find(id=id, limit=FOUND_MAX, missing=silent)
     if not found:
-        where = f"; not asked: {', '.join(silent)}" if silent else ""
-        raise TopicNotFound(
-            f"no broker has a message {id!r}: it was never stored, is not due yet, or is older "
-            f"than what is kept{where}"
-        )
+        raise not_found(id, silent)
     return sorted(found, key=lambda each: each.lane != "topic")
 
 
-async def delayed_row(mq: Client, id: str) -> DelayRow | None:
-    """The message among those that wait for their time."""
+def not_found(id: str, missing: Missing) -> TopicNotFound:
+    where = f"; not asked: {', '.join(missing)}" if missing else ""
+    return TopicNotFound(
+        f"nobody has a message {id!r}: looked for in topics, dead letters, put aside, delayed. It "
+        f"was never stored, or is older than what is kept{where}"
+    )
+
+
+async def trace_of(console: Console, id: str) -> MessageTrace:
+    """Where it is and what happened; without what happened where that takes too long."""
     try:
-        rows = await mq.admin.delays.rows(id=id, limit=1)
-    except TernError:
-        return None  # No delay server, or it is away: the strip says so.
-    return rows[0] if rows else None
+        async with asyncio.timeout(TRACE_S):
+            return await console.mq.trace(id)
+    except TimeoutError:
+        missing: Missing = {"delivery records": f"reading them took longer than {TRACE_S:g} s"}
+        found = await find_message(console, id, missing)
+        places = [PlaceTrace(found=each, groups=[], complete=False) for each in found]
+        return MessageTrace(places=places, missing=missing)
 
 
 async def message_page(console: Console, asked: AskedUrl) -> ShownPage:
     id, show = asked.names["id"], asked.text("show", "auto")
-    missing: Missing = {}
-    row = await delayed_row(console.mq, id)
-    try:
-        found = await find_message(console, id, missing)
-    except TopicNotFound:
-        if row is None:
-            raise
-        found = []
-    facts: dict[str, Any] = {"id": id, "found": found, "row": row, "missing": missing}
-    facts |= {"show": show, "kinds": KINDS, "body": None, "groups": [], "message": None}
-    if found:
-        message = found[0].message
-        facts["message"] = message
-        facts["body"] = decoded(message.body, show)
-        facts["properties"] = {
-            name: value for name, value in message.properties.items() if not name.startswith("%")
-        }
-        facts["notes"] = {
-            name[1:].replace("_", " "): value
-            for name, value in message.properties.items()
-            if name.startswith("%") and name != "%error_traceback"
-        }
-        facts["traceback"] = message.properties.get("%error_traceback", "")
-        facts["groups"] = console.watch.snapshot.groups_of(message.topic)
+    trace = await trace_of(console, id)
+    places = sorted(trace.places, key=lambda each: each.found.lane != "topic")
+    if not places and not trace.delayed:
+        raise not_found(id, trace.missing)
+    facts: dict[str, Any] = {"id": id, "places": places, "delayed": trace.delayed}
+    facts |= {"missing": trace.missing, "show": show, "kinds": KINDS, "message": None}
+    if places:
+        facts |= _message_facts(places[0].found.message, show)
     copy = CopyAs(
-        cli=f"tern find --id {id} --url {console.url}",
+        cli=f"tern trace {id} --url {console.url}",
         curl=curl_get(console.origin, f"/messages/{id}"),
-        python=f"await mq.find(id={id!r})",
+        python=f"await mq.trace({id!r})",
     )
     return ShownPage(
         template="message.html", title=f"Message {id}", section="topics", facts=facts, copy=copy
     )
+
+
+def _message_facts(message: Message, show: str) -> dict[str, Any]:
+    noted = message.properties
+    return {
+        "message": message,
+        "body": decoded(message.body, show),
+        "properties": {name: value for name, value in noted.items() if not name.startswith("%")},
+        "notes": {
+            name[1:].replace("_", " "): value
+            for name, value in noted.items()
+            if name.startswith("%") and name != "%error_traceback"
+        },
+        "traceback": noted.get("%error_traceback", ""),
+        "stored_at_ms": int(message.stored_at.timestamp() * 1000),
+        "born_at_ms": int(message.born_at.timestamp() * 1000),
+    }
 
 
 async def send_page(console: Console, asked: AskedUrl) -> ShownPage:
