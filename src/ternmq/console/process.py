@@ -74,9 +74,7 @@ class RunningSite:
 async def making_site(config: ConsoleConfig, clock: Clock) -> AsyncIterator["RunningSite"]:
     """The application over a cluster, while a block runs; without a listener."""
     user, url = split_user(config.url)
-    mq = connect(config.url, app=user or APP, lazy=True)
-    async with mq:
-        await _may_look(mq)
+    async with _looking(config, user or APP) as mq:
         watch = Watch(mq, clock)
         browser = MessageBrowser(mq, clock)
         consumers = HttpConsumers(mq, clock)
@@ -94,20 +92,28 @@ async def making_site(config: ConsoleConfig, clock: Clock) -> AsyncIterator["Run
                 await consumers.close()
 
 
-async def _may_look(mq: Client) -> None:
-    """A cluster that lets nobody in says so before anything listens; one that is away does not."""
+@asynccontextmanager
+async def _looking(config: ConsoleConfig, app: str) -> AsyncIterator[Client]:
+    """A client; a cluster that lets nobody in says so before anything listens, one that is away
+    is waited for."""
+    mq = connect(config.url, app=app, lazy=True)
     try:
-        async with asyncio.timeout(LEAVE_S):
-            await mq.admin.topics()
-    except (Unavailable, TimeoutError):
-        return
-    except Unauthorized as error:
-        raise BadConfig(
-            f"this cluster has security on: {error.message}. The console has no logins of its own "
-            "yet; let it look as one user: TERN_PASSWORD_FILE=FILE tern console --url "
-            "tern://USER@HOST:PORT. Everybody who can open a port of this machine then has that "
-            "user's rights: choose one that may only read"
-        ) from None
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await mq
+                await mq.admin.topics()
+        except (Unavailable, TimeoutError):
+            pass
+        except Unauthorized as error:
+            raise BadConfig(
+                f"this cluster has security on: {error.message}. The console has no logins of its "
+                "own yet; let it look as one user: TERN_PASSWORD_FILE=FILE tern console --url "
+                "tern://USER@HOST:PORT. Everybody who can open a port of this machine then has "
+                "that user's rights: choose one that may only read"
+            ) from None
+        yield mq
+    finally:
+        await mq.close()
 
 
 @asynccontextmanager
