@@ -21,6 +21,7 @@ from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.inspection.delivery_trace import DeliveryTrace
 from ternmq.broker.inspection.row_looks import RowLooks
+from ternmq.broker.inspection.session_looks import SessionLooks
 from ternmq.broker.limits.send_limits import Drainable, SendLimits
 from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.broker.log.commit import Committer
@@ -389,6 +390,12 @@ class BrokerParts:
             row_looks=RowLooks(groups=groups, topics=topics, failure_texts=self._failure_texts),
             delivery_trace=DeliveryTrace(
                 pulls=store.pulls, groups=groups, topics=topics, fetcher=fetcher
+            ),
+            session_looks=SessionLooks(
+                peers=lambda: self._member.listener.peers,
+                now=self._clock.monotonic,
+                traffic=self.traffic,
+                topics=topics,
             ),
         )
 

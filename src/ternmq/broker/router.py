@@ -14,6 +14,7 @@ from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.inspection.delivery_trace import DeliveryTrace
 from ternmq.broker.inspection.row_looks import RowLooks
+from ternmq.broker.inspection.session_looks import SessionLooks
 from ternmq.broker.operations.admin import AdminCommands
 from ternmq.broker.operations.dead_letter_admin import DeadLetterCommands, RefusedCommands
 from ternmq.broker.operations.dead_letter_recall import DeadLetterRecall
@@ -35,7 +36,7 @@ from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.wire.frame import Frame
-from ternmq.wire.inspection import rows
+from ternmq.wire.inspection import rows, sessions
 from ternmq.wire.inspection.trace import TraceFind
 from ternmq.wire.messages import dead_letters, groups, order_keys, pull, read, transactions
 from ternmq.wire.messages.hello import Empty
@@ -81,6 +82,7 @@ class BrokerHandlers:
     delivery_records: DeliveryRecords
     row_looks: RowLooks
     delivery_trace: DeliveryTrace
+    session_looks: SessionLooks
     members: MemberCommands
 
 
@@ -162,6 +164,9 @@ class BrokerRouter:
             Command.LEASES: later(rows.LeaseFind, to.row_looks.leases),
             Command.WAITING: later(rows.WaitingFind, to.row_looks.waiting),
             Command.TRACE: later(TraceFind, to.delivery_trace.read),
+            Command.SESSIONS: later(sessions.SessionFind, to.session_looks.sessions),
+            Command.SENDERS: later(sessions.SenderFind, to.session_looks.senders),
+            Command.DISCONNECT: later(sessions.Disconnect, to.session_looks.disconnect),
         }
 
     @property

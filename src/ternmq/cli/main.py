@@ -22,12 +22,13 @@ from ternmq.cli.messages import (
     find,
     half,
     ledger,
+    search,
     send,
     trace,
     unsent,
 )
 from ternmq.cli.processes import cluster, console, settings, up
-from ternmq.cli.servers import backup, bench, broker, doctor, meta, secure, status
+from ternmq.cli.servers import backup, bench, broker, clients, doctor, meta, secure, status
 from ternmq.cli.terminal.arguments import arranged, wants_json
 from ternmq.cli.terminal.extras import what_to_install
 from ternmq.cli.terminal.hints import USAGE_ERROR, HintingGroup
@@ -54,6 +55,7 @@ app.command("console")(console.console)
 app.command("status")(status.status)
 app.add_typer(meta.app, name="meta", cls=HintingGroup)
 app.add_typer(broker.app, name="broker", cls=HintingGroup)
+app.add_typer(clients.app, name="clients", cls=HintingGroup)
 app.add_typer(topic.app, name="topic", cls=HintingGroup)
 app.add_typer(group.app, name="group", cls=HintingGroup)
 app.command("leases")(rows.leases)
@@ -72,6 +74,7 @@ app.command("send")(send.send)
 app.command("consume")(consume.consume)
 app.command("browse")(consume.browse)
 app.command("find")(find.find)
+app.command("search")(search.search)
 app.command("trace")(trace.trace)
 app.command("explain")(trace.explain)
 app.add_typer(pipeline.app, name="pipeline", cls=HintingGroup)

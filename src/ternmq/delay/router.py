@@ -17,7 +17,13 @@ from ternmq.replication.member.server_kind import MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.delays import DelayChange, DelayCountQuery, DelayFind, DelayLedgerQuery
+from ternmq.wire.messages.delays import (
+    DelayChange,
+    DelayCountQuery,
+    DelayFind,
+    DelayLedgerQuery,
+    DelayShow,
+)
 from ternmq.wire.messages.stats import Status, StatusQuery
 from ternmq.wire.numbers import Command, Flag
 from ternmq.wire.record import Record, pack, unpack
@@ -50,6 +56,7 @@ class DelayRouter:
             Command.PUBLISH: acceptor.publish,
             Command.DELAY_CHANGE: later(DelayChange, changes.change),
             Command.DELAY_FIND: later(DelayFind, finder.find),
+            Command.DELAY_SHOW: later(DelayShow, finder.show),
             Command.DELAY_COUNT: later(DelayCountQuery, finder.count),
             Command.DELAY_LEDGER: later(DelayLedgerQuery, finder.ledger),
             Command.STATUS: _say_status(status.status),

@@ -23,6 +23,7 @@ from ternmq.security.access.secret import Secret
 from ternmq.sync.delays import Delays
 from ternmq.sync.loop_thread import run
 from ternmq.wire.inspection.rows import LeaseInfo, MessageState
+from ternmq.wire.inspection.sessions import SenderCount, SessionInfo
 from ternmq.wire.messages.dead_letters import DeadDone, DeadGroup
 from ternmq.wire.messages.groups import Group, HalfLine, LedgerLine
 from ternmq.wire.messages.limits import AccessToken, AppLimit, TokenCreated, User
@@ -72,8 +73,8 @@ class Admin:
         """Delete a topic with its messages and groups."""
         run(self._admin.delete_topic(name))
 
-    def topic_figures(self, topic: str) -> list[TopicFigures]:
-        """Rates, refusals and what was put aside, of each broker group."""
+    def topic_figures(self, topic: str | Sequence[str]) -> list[TopicFigures]:
+        """Rates, refusals and what was put aside, of a topic or several, of each broker group."""
         return run(self._admin.topic_figures(topic))
 
     def set_limit(self, app: str, **changes: Any) -> AppLimit:
@@ -383,3 +384,18 @@ class Admin:
         With `stored_at` older records are not looked at. A page is about 4 MiB of them.
         """
         return run(self._admin.trace(topic, sequence, stored_at, broker_group, pages_max))
+
+    def sessions(self, app: str = "", limit: int = 10000) -> list[SessionInfo]:
+        """Connections to the brokers, at most so many of each: application, host, process,
+        version, role, what they consume."""
+        return run(self._admin.sessions(app, limit))
+
+    def senders(self, topic: str = "") -> list[SenderCount]:
+        """What each application has sent to each topic (or to one) since its broker started; ask
+        twice for a rate. At most 1,000 pairs are counted apart, the others under an empty name."""
+        return run(self._admin.senders(topic))
+
+    def disconnect(self, session: str, reason: str = "") -> int:
+        """Hang up on a client, by its session (or the first letters of it), on all brokers. It is
+        told why and may come back. Returns how many connections that were."""
+        return run(self._admin.disconnect(session, reason))

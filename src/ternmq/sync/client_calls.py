@@ -21,6 +21,7 @@ from ternmq.client.reading.broadcast import BroadcastOptions
 from ternmq.client.reading.find import Finding, FindOptions
 from ternmq.client.reading.message_trace import MessageTrace
 from ternmq.client.reading.reader import ReadOptions
+from ternmq.client.reading.search import SearchOptions, SearchResult
 from ternmq.client.transactions.checker import CheckFunction
 from ternmq.client.transactions.detached import DetachedEnding, DetachedOptions, EndOptions
 from ternmq.client.transactions.transaction import TransactionOptions
@@ -217,6 +218,16 @@ class ClientCalls:
         broker groups that do not answer; without it that is an error).
         """
         return run(self._mq.find(topic, **options))
+
+    def search(self, topic: str, **options: Unpack[SearchOptions]) -> SearchResult:
+        """Messages of a topic by what is in them; looks at one after the other, the oldest first.
+
+        Options: where (a condition on properties, as of subscriptions), text (anywhere in body,
+        key, tag or properties; case is ignored), tag, start and end (as for `read`), limit (100),
+        rows_max (1,000,000: look at no more), broker_group, missing (as for `find`), on_progress.
+        The result says whether that was all, and where to go on.
+        """
+        return run(self._mq.search(topic, **options))
 
     def trace(self, id: str | bytes, topic: str | None = None) -> MessageTrace:
         """One message wherever it is kept: its state in each group, what happened to it, and in a

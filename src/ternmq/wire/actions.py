@@ -63,6 +63,7 @@ ACTIONS: dict[Command, Action] = {
     Command.ROW_STATE: Action.READ,
     Command.WAITING: Action.READ,  # Texts of errors may say what is in messages.
     Command.TRACE: Action.READ,
+    Command.DELAY_SHOW: Action.READ,
     Command.DELAY_CHANGE: Action.DELAY,
     Command.DELAY_FIND: Action.DELAY,
     Command.DELAY_COUNT: Action.DELAY,
@@ -99,10 +100,13 @@ ACTIONS: dict[Command, Action] = {
     Command.TOPIC_FIGURES: Action.DESCRIBE,
     Command.GROUP_FIGURES: Action.DESCRIBE,
     Command.LEASES: Action.DESCRIBE,
+    Command.SENDERS: Action.DESCRIBE,
     Command.MEMBER_LEAD: Action.CLUSTER,
     Command.MEMBER_FORGET: Action.CLUSTER,
     Command.BROKER_GROUP_DRAIN: Action.CLUSTER,
     Command.HANDOVER: Action.CLUSTER,
+    Command.SESSIONS: Action.CLUSTER,
+    Command.DISCONNECT: Action.CLUSTER,
     Command.PLACE: Action.CLUSTER,  # "stopped" and "settled" are said by servers only.
     Command.WITHDRAW: Action.CLUSTER,  # By people for good; that a server leaves says it itself.
     Command.USER_SET: Action.GRANT,

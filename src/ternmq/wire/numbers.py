@@ -107,6 +107,10 @@ class Command(IntEnum):
     TRACE = 123
     DEAD_GROUPS = 124
     DEAD_RECALL = 125
+    SESSIONS = 126
+    SENDERS = 127
+    DISCONNECT = 128
+    DELAY_SHOW = 129
 
 
 class Flag(IntFlag):

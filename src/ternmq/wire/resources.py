@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from ternmq.batch.layout import FIXED_SIZE, PRODUCER, PRODUCER_CRC_AT, Attribute
 from ternmq.core.errors import ProtocolError
 from ternmq.wire.actions import ACTIONS, Action
-from ternmq.wire.inspection import rows, trace
+from ternmq.wire.inspection import rows, sessions, trace
 from ternmq.wire.messages import dead_letters, delays, groups, limits, pull, read, standings
 from ternmq.wire.messages.order_keys import KeyResume, PlaceChange
 from ternmq.wire.messages.publish import Confirm, Find
@@ -88,6 +88,10 @@ def _everything(payload: Payload) -> list[Resource]:
     return [("topic", "")]
 
 
+def _whole_cluster(payload: Payload) -> list[Resource]:
+    return [("cluster", "")]
+
+
 def _nothing(payload: Payload) -> list[Resource]:
     return []
 
@@ -121,6 +125,10 @@ RESOURCES: dict[Command, Finder] = {
     Command.WAITING: _named(rows.WaitingFind, topic="topic"),
     Command.TRACE: _named(trace.TraceFind, topic="topic"),
     Command.LEASES: _named(rows.LeaseFind, topic="topic"),
+    Command.SENDERS: _named(sessions.SenderFind, topic="topic"),
+    Command.SESSIONS: _whole_cluster,
+    Command.DISCONNECT: _whole_cluster,
+    Command.DELAY_SHOW: _named(delays.DelayShow, topic="topic"),
     Command.DELAY_CHANGE: _named(delays.DelayChange, topic="topic"),
     Command.DELAY_FIND: _named(delays.DelayFind, topic="topic"),
     Command.DELAY_COUNT: _named(delays.DelayCountQuery, topic="topic"),

@@ -265,8 +265,11 @@ class Publisher:
             self._slots.leave(pending.ticket)
         if self._newest and self._newest.get(pending.key[0]) == pending.key[1]:
             del self._newest[pending.key[0]]
+        append, hello = pending.append, pending.waiting[0][0].hello
         if error is not None:
-            self._traffic.not_stored(pending.topic.id, pending.append.count, error)
+            self._traffic.not_stored(pending.topic.id, append.count, error)
+        elif hello is not None:
+            self._traffic.sent_by(hello.app, append.topic_id, append.count, pending.size)
 
 
 def put_aside(topic: Topic, rows: int) -> PutAside:

@@ -17,6 +17,7 @@ from ternmq.client.admin.servers import ServerAdmin
 from ternmq.client.admin.topics import TopicAdmin
 from ternmq.client.admin.transactions import TransactionAdmin
 from ternmq.client.inspection.rows import InspectionAdmin
+from ternmq.client.inspection.sessions import SessionAdmin
 
 
 class Admin(
@@ -27,6 +28,7 @@ class Admin(
     ServerAdmin,
     AccessAdmin,
     InspectionAdmin,
+    SessionAdmin,
 ):
     """`mq.admin`."""
 

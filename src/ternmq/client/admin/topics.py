@@ -4,6 +4,7 @@ Topics belong to meta; what is stored of them lies on the brokers, so positions 
 of every broker group. Limits of applications stand here too: they hold over all topics.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from ternmq.client.admin.settings import change_of, checked
@@ -38,6 +39,8 @@ from ternmq.wire.record import Record
 
 BODY_SIZE_MAX = 4 * MIB
 TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
+
+FIGURES_AT_ONCE = 1_000
 
 log = get_logger()
 
@@ -111,11 +114,15 @@ class TopicAdmin(AdminCalls):
         """Delete a topic with its messages and groups."""
         await self._cluster.ask_meta(Command.TOPIC_DELETE, TopicNamed(name=name), Record)
 
-    async def topic_figures(self, topic: str) -> list[TopicFigures]:
-        """Rates, refusals and what was put aside, of each broker group."""
-        find = TopicFiguresFind(topics=[topic])
-        answers = await self._fan_out.ask(Command.TOPIC_FIGURES, find, AllTopicFigures)
-        return [named(name, each) for name, answer in answers.items() for each in answer.topics]
+    async def topic_figures(self, topic: str | Sequence[str]) -> list[TopicFigures]:
+        """Rates, refusals and what was put aside, of a topic or several, of each broker group."""
+        topics = [topic] if isinstance(topic, str) else list(topic)
+        found: list[TopicFigures] = []
+        for at in range(0, len(topics), FIGURES_AT_ONCE):
+            find = TopicFiguresFind(topics=topics[at : at + FIGURES_AT_ONCE])
+            answers = await self._fan_out.ask(Command.TOPIC_FIGURES, find, AllTopicFigures)
+            found += [named(name, each) for name, some in answers.items() for each in some.topics]
+        return found
 
     async def set_limit(self, app: str, **changes: Any) -> AppLimit:
         """Limit an application on all topics together: rate, bytes_rate, consume_rate,

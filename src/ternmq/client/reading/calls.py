@@ -12,11 +12,12 @@ from ternmq.client.reading.find import FindCall, Finding, FindOptions, make_find
 from ternmq.client.reading.letters import Letters
 from ternmq.client.reading.message_trace import MessageTrace, TraceCall
 from ternmq.client.reading.reader import Reader, ReadOptions
+from ternmq.client.reading.search import SearchCall, SearchOptions, SearchResult
 from ternmq.client.transport.cluster import Cluster
 
 
 class ReadingCalls:
-    """`mq.read`, `mq.find`, `mq.trace`, `mq.letters`, `mq.broadcast`."""
+    """`mq.read`, `mq.find`, `mq.search`, `mq.trace`, `mq.letters`, `mq.broadcast`."""
 
     _config: ClientConfig
 
@@ -44,6 +45,16 @@ class ReadingCalls:
         """
         find = make_find(topic, options)
         return await FindCall(self.cluster, self._config).run(find, options.get("missing"))
+
+    async def search(self, topic: str, **options: Unpack[SearchOptions]) -> SearchResult:
+        """Messages of a topic by what is in them; looks at one after the other, the oldest first.
+
+        Options: where (a condition on properties, as of subscriptions), text (anywhere in body,
+        key, tag or properties; case is ignored), tag, start and end (as for `read`), limit (100),
+        rows_max (1,000,000: look at no more), broker_group, missing (as for `find`), on_progress.
+        The result says whether that was all, and where to go on.
+        """
+        return await SearchCall(self.cluster, self._config, topic, options).run()
 
     async def trace(self, id: str | bytes, topic: str | None = None) -> MessageTrace:
         """One message wherever it is kept: its state in each group, what happened to it, and in a
