@@ -264,6 +264,27 @@ def _end_half(action: Literal["commit", "rollback"], would: str) -> Step:
     return step
 
 
+async def _recall(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
+    group, topic = arguments["group"], arguments["topic"]
+    if dry:
+        text = (
+            f"letters of {topic} that were sent again to {group} and that no consumer was handed "
+            "yet become open letters once more; the others are left alone"
+        )
+        return ActionDone(text=text, done=False)
+    taken = await mq.admin.recall_dead_letters(group, topic)
+    return ActionDone(text=f"{taken:,} letters are open again", facts={"taken": taken})
+
+
+async def _disconnect(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
+    session = arguments["session"]
+    if dry:
+        text = f"the client {session[:12]} loses its connections; it is told why and may come back"
+        return ActionDone(text=text, done=False)
+    hung = await mq.admin.disconnect(session, arguments.get("reason", "by the console"))
+    return ActionDone(text=f"{hung:,} connections were ended", facts={"connections": hung})
+
+
 async def _handover(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
     group = arguments["broker_group"]
     kind: Any = arguments.get("kind") or "realtime"
@@ -450,6 +471,20 @@ _ALL = (
         step=_end_half("rollback", "would never be seen by anybody"),
         typed="transaction",
         cli="tern half rollback {transaction}",
+    ),
+    OrderedAction(
+        name="recall-dead",
+        title="Take back",
+        needs=("group", "topic"),
+        step=_recall,
+        cli="tern dead recall {group} --topic {topic}",
+    ),
+    OrderedAction(
+        name="disconnect",
+        title="Hang up",
+        needs=("session",),
+        step=_disconnect,
+        cli="tern clients disconnect {session}",
     ),
     OrderedAction(
         name="hand-over",

@@ -25,6 +25,7 @@ from ternmq.console.page import AskedUrl, Console, PageFunction, ShownPage
 from ternmq.console.pages import (
     action,
     api_page,
+    clients,
     cluster,
     delayed,
     group,
@@ -56,6 +57,7 @@ ROUTES: Mapping[str, PageFunction] = {
     "/refused/{topic}": letters.refused_page,
     "/delayed": delayed.delayed_page,
     "/half": half.half_page,
+    "/clients": clients.clients_page,
     "/cluster": cluster.cluster_page,
     "/search": search.search_page,
     "/api": api_page.api_page,

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from ternmq import __version__
 from ternmq.api.views.snapshot import Snapshot
 from ternmq.console import drawing, formats
+from ternmq.console.flow_map import flow_map
 from ternmq.console.page import AskedUrl, Console, ShownPage, path_of
 
 FOLDER = Path(__file__).parent
@@ -24,6 +25,7 @@ MENU = (
     ("dead", "/dead", "Dead letters", "g d"),
     ("delayed", "/delayed", "Delayed", "g l"),
     ("half", "/half", "Transactions", "g x"),
+    ("clients", "/clients", "Clients", "g k"),
     ("cluster", "/cluster", "Cluster", "g c"),
     ("api", "/api", "HTTP API", "g a"),
 )
@@ -45,7 +47,12 @@ class Renderer:
         self._templates.filters |= {name: getattr(formats, name) for name in names}
         charts = ("spark", "flow_chart", "ledger_bars", "columns", "gauge")
         self._templates.globals |= {name: getattr(drawing, name) for name in charts}
-        self._templates.globals |= {"ago": formats.ago, "path_of": path_of, "words": drawing.WORDS}
+        self._templates.globals |= {
+            "ago": formats.ago,
+            "flow_map": flow_map,
+            "path_of": path_of,
+            "words": drawing.WORDS,
+        }
         self._templates.globals["m"] = self._templates.get_template("macros.html").module
 
     def page(self, console: Console, asked: AskedUrl, page: ShownPage, theme: str = "") -> str:

@@ -33,6 +33,7 @@ PATHS = (
     "/dead/billing",
     "/delayed",
     "/half",
+    "/clients",
     "/cluster",
     "/api",
     "/search?q=o-5",

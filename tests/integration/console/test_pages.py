@@ -73,7 +73,15 @@ async def test_a_crawler_finds_no_dead_link_and_no_failure(console: SeededConsol
                 seen.add(target)
                 waiting.append(target)
     assert asked > 60
-    for page in ("/m/", "/dead/billing", "/delayed", "/half", "/cluster", "/do/reset-group"):
+    for page in (
+        "/m/",
+        "/dead/billing",
+        "/delayed",
+        "/half",
+        "/clients",
+        "/cluster",
+        "/do/reset-group",
+    ):
         assert any(path.startswith(page) for path in seen), f"nothing leads to {page}"
 
 
@@ -181,6 +189,37 @@ async def test_delayed_messages_are_cancelled_and_moved(console: SeededConsole) 
     assert "1 rescheduled" in moved.text
     assert len(rows) == 40 and len(left) == 39
     assert {row["id"]: row["due_at"] for row in left}[second] == "2027-01-01T00:00:00.000Z"
+
+
+async def test_letters_that_were_sent_again_are_taken_back(console: SeededConsole) -> None:
+    ids = [one["id"] for one in (await console.http.get("/api/v1/dead/billing")).json()["items"]]
+    await console.http.post("/do/resend-dead", data={"group": "billing", "ids": " ".join(ids[:4])})
+    of = {"group": "billing", "topic": "order.paid"}
+    taken = await console.http.post("/do/recall-dead", data=of)
+
+    assert "4 letters are open again" in taken.text
+    assert (await console.http.get("/api/v1/dead/billing")).json()["open"] == 20
+
+
+async def test_a_message_for_later_is_shown_with_its_body(console: SeededConsole) -> None:
+    rows = (await console.http.get("/api/v1/delayed?topic=mail.outgoing")).json()["items"]
+    page = await console.http.get(f"/m/{rows[0]['id']}")
+
+    assert "It waits for its time" in page.text
+    assert "remember" in page.text
+
+
+async def test_clients_are_listed_and_one_is_hung_up_on(console: SeededConsole) -> None:
+    async with connect(console.url, app="reporting") as mq:
+        await mq.send("order.paid", b"one more")
+        page = await console.http.get("/clients?q=reporting")
+        items = (await console.http.get("/api/v1/clients?app=reporting")).json()["items"]
+        session = items[0]["session"]
+        ended = await console.http.post("/do/disconnect", data={"session": session})
+
+        assert "reporting" in page.text
+        assert "1 connections were ended" in ended.text
+        await mq.send("order.paid", b"it came back")
 
 
 async def test_a_pause_shows_on_the_pages(console: SeededConsole) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from ternmq.client.admin.broker_members import BrokerState
 from ternmq.client.admin.merge_answers import added_rates, merged_figures, merged_members
+from ternmq.wire.inspection.sessions import SenderCount
 from ternmq.wire.messages.groups import Group, LedgerLine
 from ternmq.wire.messages.stats import GroupFigures, Rates, Status, TopicFigures
 from ternmq.wire.messages.topics import Topic
@@ -113,6 +114,8 @@ class Snapshot:
     groups: Mapping[tuple[str, str], GroupView] = field(default_factory=dict)
     servers: Sequence[BrokerState] = ()
     statuses: Sequence[Status] = ()
+    senders: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Messages a second by application and topic, between the last two looks at it."""
     delayed: int = 0
     horizon: Sequence[tuple[int, int]] = ()
     """Delayed messages by the hour (or what `hour_ms` is): (start, count)."""
@@ -193,6 +196,26 @@ def topic_views(topics: Iterable[Topic], figures: Iterable[TopicFigures]) -> dic
             put_aside=sum(part.put_aside for part in parts),
         )
     return views
+
+
+def sent_by(counts: Iterable[SenderCount]) -> dict[tuple[str, str], int]:
+    """Messages by application and topic, all broker groups together."""
+    found: dict[tuple[str, str], int] = {}
+    for each in counts:
+        key = each.app, each.topic
+        found[key] = found.get(key, 0) + each.messages
+    return found
+
+
+def sender_rates(
+    before: Mapping[tuple[str, str], int], now: Mapping[tuple[str, str], int], seconds: float
+) -> dict[tuple[str, str], float]:
+    """Messages a second between two counts; who was not counted before has none yet, and neither
+    has one whose broker began to count anew."""
+    return {
+        key: max(0, count - before.get(key, count)) / max(seconds, 0.001)
+        for key, count in now.items()
+    }
 
 
 def growth(backlogs: Sequence[tuple[float, int]]) -> float:

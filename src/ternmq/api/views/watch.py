@@ -10,7 +10,6 @@ The watch never ends by an error: the next look may succeed.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import replace
 
 from ternmq.api.views.snapshot import (
@@ -20,17 +19,18 @@ from ternmq.api.views.snapshot import (
     TopicView,
     group_views,
     growth,
+    sender_rates,
+    sent_by,
     topic_views,
 )
 from ternmq.client.admin.broker_members import BrokerState
 from ternmq.client.client import Client
-from ternmq.client.transport.fan_out import FanOut, Missing
+from ternmq.client.transport.fan_out import Missing
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Closed, TernError
 from ternmq.core.log import get_logger
-from ternmq.wire.messages.stats import AllTopicFigures, Status, TopicFigures, TopicFiguresFind
-from ternmq.wire.messages.topics import ASKED_MAX, Topic
-from ternmq.wire.numbers import Command
+from ternmq.wire.messages.stats import Status
+from ternmq.wire.messages.topics import Topic
 
 EVERY_S = 1.0
 REST_SHARE = 20
@@ -41,6 +41,8 @@ SLOW_EVERY_S = 3.0
 """Servers, topics and delayed messages change seldom."""
 FLOW_POINTS = 300
 TREND_POINTS = 60
+FIGURES_MAX = 1_000
+"""Topics whose rates are asked for: the first by name."""
 TRENDS_MAX = 2_000
 """Groups and topics whose last looks are remembered."""
 
@@ -134,7 +136,8 @@ class Watch:
             self._slow_at = now
         admin = self._mq.admin.tolerant()
         groups, figures = await asyncio.gather(admin.groups(), admin.group_figures())
-        sent = await self._topic_figures([topic.name for topic in self._slow.topics])
+        names = [topic.name for topic in self._slow.topics[:FIGURES_MAX]]
+        sent = await admin.topic_figures(names) if names else []
         views = {
             key: self._with_trend(view, now) for key, view in group_views(groups, figures).items()
         }
@@ -154,21 +157,13 @@ class Watch:
             groups=views,
             servers=self._slow.servers,
             statuses=self._slow.statuses,
+            senders=self._slow.senders,
             delayed=self._slow.delayed,
             horizon=self._slow.horizon,
             hour_ms=self._slow.hour_ms,
             flow=tuple(self._flow),
             missing={**self._slow.missing, **admin.missing},
         )
-
-    async def _topic_figures(self, names: Sequence[str]) -> list[TopicFigures]:
-        """Of the first thousand topics: the wire takes no more at once."""
-        if not names:
-            return []
-        find = TopicFiguresFind(topics=list(names[:ASKED_MAX]))
-        fan_out = FanOut(self._mq.cluster, {})
-        answers = await fan_out.ask(Command.TOPIC_FIGURES, find, AllTopicFigures)
-        return [each for answer in answers.values() for each in answer.topics]
 
     async def _look_slowly(self) -> "SlowFacts":
         mq, seen = self._mq, SlowFacts()
@@ -177,6 +172,9 @@ class Watch:
         brokers, delays = await asyncio.gather(admin.brokers(), admin.brokers("delay"))
         seen.servers = [*brokers, *delays]
         seen.statuses = await admin.broker_status()
+        seen.sent = sent_by(await admin.senders())
+        seen.at = self._clock.monotonic()
+        seen.senders = sender_rates(self._slow.sent, seen.sent, seen.at - self._slow.at)
         seen.missing = dict(admin.missing)
         if delays:
             try:
@@ -227,4 +225,7 @@ class SlowFacts:
         self.delayed = 0
         self.horizon: list[tuple[int, int]] = []
         self.hour_ms = 3_600_000
+        self.sent: dict[tuple[str, str], int] = {}
+        self.senders: dict[tuple[str, str], float] = {}
+        self.at = 0.0
         self.missing: Missing = {}

@@ -1,5 +1,6 @@
 """Messages for later: when they are due, which they are, and changing that."""
 
+from ternmq.client.admin.delays import DelayPage
 from ternmq.client.model.times import time_from_ms
 from ternmq.console.copy_as import CopyAs, curl_get
 from ternmq.console.page import AskedUrl, Console, ShownPage
@@ -32,14 +33,16 @@ async def delayed_page(console: Console, asked: AskedUrl) -> ShownPage:
     if span not in SPANS:
         raise BadRequest(f"span is {span[:40]!r}; it can be {', '.join(SPANS)}")
     from_ms, to_ms = _ms(asked, "from"), _ms(asked, "to")
-    trouble, rows, ledger, hours, hour_ms = "", [], [], [], 3_600_000
+    trouble, ledger, hours, hour_ms = "", [], [], 3_600_000
+    page = DelayPage(rows=[], following="")
     try:
-        rows = await delays.rows(
+        page = await delays.page(
             topic=topic,
             key=key,
             start=time_from_ms(from_ms) if from_ms else None,
             end=time_from_ms(to_ms) if to_ms else None,
             limit=ROWS,
+            after=asked.text("after"),
         )
         counts = await delays.counts(topic)
         hours, hour_ms = counts.hours, counts.hour_ms
@@ -48,7 +51,7 @@ async def delayed_page(console: Console, asked: AskedUrl) -> ShownPage:
         trouble = error.message
     step_ms, count = SPANS[span]
     facts = {
-        "rows": [(id_text(row), row) for row in rows],
+        "rows": [(id_text(row), row) for row in page.rows],
         "ledger": ledger,
         "pending": sum(line.pending for line in ledger),
         "hours": hours,
@@ -61,7 +64,7 @@ async def delayed_page(console: Console, asked: AskedUrl) -> ShownPage:
         "from_ms": from_ms,
         "to_ms": to_ms,
         "trouble": trouble,
-        "full": len(rows) == ROWS,
+        "following": page.following,
     }
     copy = CopyAs(
         cli=f"tern delay list --url {console.url}",

@@ -9,6 +9,7 @@ from ternmq.core.ids import check_name
 
 LISTED_MAX = 100
 ROWS = 100
+TOPICS_SHOWN = 5
 
 
 async def dead_list(console: Console, asked: AskedUrl) -> ShownPage:
@@ -53,7 +54,8 @@ def _facts(read: LettersRead, like: str) -> dict[str, object]:
 async def dead_page(console: Console, asked: AskedUrl) -> ShownPage:
     group = check_name("group", asked.names["group"])
     read = await LetterBox(mq=console.mq, group=group).read()
-    facts = {"box": "dead", "name": group, **_facts(read, asked.text("like"))}
+    topics = [view.topic for view in console.watch.snapshot.named(group)][:TOPICS_SHOWN]
+    facts = {"box": "dead", "name": group, "topics": topics, **_facts(read, asked.text("like"))}
     copy = CopyAs(
         cli=f"tern dead list {group} --url {console.url}",
         curl=curl_get(console.origin, f"/dead/{group}"),
@@ -66,7 +68,7 @@ async def dead_page(console: Console, asked: AskedUrl) -> ShownPage:
 async def refused_page(console: Console, asked: AskedUrl) -> ShownPage:
     topic = check_name("topic", asked.names["topic"])
     read = await LetterBox(mq=console.mq, topic=topic).read()
-    facts = {"box": "refused", "name": topic, **_facts(read, asked.text("like"))}
+    facts = {"box": "refused", "name": topic, "topics": [], **_facts(read, asked.text("like"))}
     copy = CopyAs(
         cli=f"tern dead list --topic {topic} --url {console.url}",
         curl=curl_get(console.origin, f"/refused/{topic}"),

@@ -55,9 +55,17 @@ async def message_page(console: Console, asked: AskedUrl) -> ShownPage:
     if not places and not trace.delayed:
         raise not_found(id, trace.missing)
     facts: dict[str, Any] = {"id": id, "places": places, "delayed": trace.delayed}
-    facts |= {"missing": trace.missing, "show": show, "kinds": KINDS, "message": None}
+    facts |= {
+        "missing": trace.missing,
+        "show": show,
+        "kinds": KINDS,
+        "message": None,
+        "content": None,
+    }
     if places:
         facts |= _message_facts(places[0].found.message, show)
+    else:
+        facts |= await _waiting_facts(console, id, show)
     copy = CopyAs(
         cli=f"tern trace {id} --url {console.url}",
         curl=curl_get(console.origin, f"/messages/{id}"),
@@ -66,6 +74,15 @@ async def message_page(console: Console, asked: AskedUrl) -> ShownPage:
     return ShownPage(
         template="message.html", title=f"Message {id}", section="topics", facts=facts, copy=copy
     )
+
+
+async def _waiting_facts(console: Console, id: str, show: str) -> dict[str, Any]:
+    """What is in a message that is not due yet."""
+    contents = await console.mq.admin.delays.show(id)
+    facts: dict[str, Any] = {"body": None, "content": None}
+    if contents:
+        facts = {"body": decoded(contents[0].body, show), "content": contents[0]}
+    return facts
 
 
 def _message_facts(message: Message, show: str) -> dict[str, Any]:

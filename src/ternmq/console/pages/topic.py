@@ -10,6 +10,7 @@ from ternmq.console.page import AskedUrl, Console, ShownPage
 from ternmq.core.errors import BadRequest, TopicNotFound
 
 ROWS = 50
+SENDERS_SHOWN = 20
 Sorting = Callable[[TopicView], Any]
 SORTS: dict[str, Sorting] = {
     "name": lambda view: view.name,
@@ -91,6 +92,10 @@ async def topic_page(console: Console, asked: AskedUrl) -> ShownPage:
             for field in settings.__struct_fields__
             if field != "placement"
         },
+        "senders": sorted(
+            ((app, rate) for (app, of), rate in snapshot.senders.items() if of == name),
+            key=lambda pair: -pair[1],
+        )[:SENDERS_SHOWN],
         "missing": admin.missing,
     }
     copy = CopyAs(
