@@ -1,6 +1,7 @@
 """Actions: first what one would do, then, when it was confirmed, what it did."""
 
-from ternmq.api.actions import Arguments, OrderedAction, find_action
+from ternmq.api.action_steps import Arguments
+from ternmq.api.actions import OrderedAction, find_action
 from ternmq.console.copy_as import CopyAs, action_as
 from ternmq.console.page import AskedUrl, Console, ShownPage
 from ternmq.core.errors import BadRequest
