@@ -393,6 +393,7 @@ class BrokerParts:
             ),
             session_looks=SessionLooks(
                 peers=lambda: self._member.listener.peers,
+                consumers=self.consumers.of_peer,
                 now=self._clock.monotonic,
                 traffic=self.traffic,
                 topics=topics,

@@ -18,8 +18,8 @@ from starlette.routing import Mount, Route, compile_path
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from ternmq.api.guard import WebGuard
 from ternmq.api.problems import status_of
+from ternmq.console.guard import WebGuard
 from ternmq.console.live import LivePages
 from ternmq.console.page import AskedUrl, Console, PageFunction, ShownPage
 from ternmq.console.pages import (

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from ternmq.api.answers import json_answer, rfc3339
-from ternmq.api.outgoing_bodies import ENVELOPE_SIZE_MAX, read_messages
+from ternmq.api.routes.outgoing_bodies import ENVELOPE_SIZE_MAX, read_messages
 from ternmq.api.service import ApiService, service_of
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.model.receipt import Receipt

@@ -8,7 +8,7 @@ on is told why and may come back; what it holds waits for it as after any lost c
 from collections.abc import Callable, Iterable
 from itertools import islice
 
-from ternmq.broker.groups.consumer_group import ClientState, ConsumerSession
+from ternmq.broker.groups.consumer_group import ConsumerSession
 from ternmq.broker.inspection.row_looks import page_size
 from ternmq.broker.limits.slices import Slices
 from ternmq.broker.limits.traffic import TrafficCounters
@@ -44,11 +44,13 @@ class SessionLooks:
         self,
         *,
         peers: Callable[[], Iterable[Peer]],
+        consumers: Callable[[Peer], list[ConsumerSession]],
         now: Callable[[], float],
         traffic: TrafficCounters,
         topics: TopicNames,
     ) -> None:
         self._peers = peers
+        self._consumers = consumers
         self._now = now
         self._traffic = traffic
         self._topics = topics
@@ -66,7 +68,9 @@ class SessionLooks:
         )
         chosen = list(islice(wanted, limit + 1))
         now = self._now()
-        found = await self._slices.make(chosen[:limit], lambda peer: session_info(peer, now))
+        found = await self._slices.make(
+            chosen[:limit], lambda peer: session_info(peer, self._consumers(peer), now)
+        )
         return Sessions(
             sessions=found,
             total=len(peers),
@@ -113,12 +117,10 @@ def _session(peer: Peer) -> str:
     return peer.hello.session.hex() if peer.hello is not None and peer.node is None else ""
 
 
-def session_info(peer: Peer, now: float) -> SessionInfo:
+def session_info(peer: Peer, consumers: list[ConsumerSession], now: float) -> SessionInfo:
     """A connection as people see it."""
     hello = peer.hello
     assert hello is not None
-    state = peer.state if isinstance(peer.state, ClientState) else None
-    consumers = list(state.consumers.values()) if state is not None else []
     role = "client" if not consumers else "consumer"
     return SessionInfo(
         number=peer.number,

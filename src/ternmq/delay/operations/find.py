@@ -155,8 +155,11 @@ class DelayFinder:
             if hour.start in seen or len(found) >= SHOWN_MAX:
                 continue
             seen.add(hour.start)
-            wanted = ListingFilter(message_id=query.id, limit=SHOWN_MAX - len(found))
-            wanted.topic_id = self._topic_id(query.topic)
+            wanted = ListingFilter(
+                topic_id=self._topic_id(query.topic),
+                message_id=query.id,
+                limit=SHOWN_MAX - len(found),
+            )
             hold = await self._hold(hour)
             nothing: list[DelayedContent] = []
             found += await self._of_hour(hour, nothing, contents, self._engine.store, hold, wanted)

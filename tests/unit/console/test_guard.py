@@ -3,7 +3,7 @@
 import pytest
 from starlette.datastructures import Headers
 
-from ternmq.api.guard import why_refused
+from ternmq.console.guard import why_refused
 
 
 @pytest.mark.parametrize(
