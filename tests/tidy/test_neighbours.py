@@ -32,8 +32,6 @@ AWAY_FROM_ITS_IMPORTER = {
         "pipeline/jobs/trace",
     },
     "The door of its room: the rest of the room is used through it.": {
-        "client/inspection/explain",
-        "client/inspection/sessions",
         "meta/registries/url",
         "pipeline/sink/sink",
         "replication/following/leader_link",
@@ -42,6 +40,13 @@ AWAY_FROM_ITS_IMPORTER = {
     "Reads what its room writes, so the two change together.": {
         "batch/arrow",
         "pipeline/archive/reader",
+    },
+    "Calls of `mq.admin` that only look, in a room of their own: its folder is full.": {
+        "client/inspection/figures",
+        "client/inspection/sessions",
+    },
+    "Pure, for whoever shows a message; the console imports it, too.": {
+        "client/inspection/explain",
     },
     "Applications import it by this name.": {"inbox/migrations"},
     "Settings stand with the part that they are of.": {"security/tls/config"},

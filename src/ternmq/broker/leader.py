@@ -49,7 +49,7 @@ from ternmq.broker.slots.open_transactions import OpenTransactionSlots
 from ternmq.broker.slots.peer_brokers import PeerBrokers
 from ternmq.broker.slots.slots import Slots
 from ternmq.broker.topics import TopicNames
-from ternmq.broker.transactions.check_back import CheckBack, HalfSettings
+from ternmq.broker.transactions.check_back import CheckBack, half_settings
 from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.broker.transactions.unfenced import Unfenced
 from ternmq.broker.visibility import LeaderVisibility
@@ -60,6 +60,7 @@ from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import Directory
 from ternmq.intake.pending_batches import AnswerFlags, PendingBatches
 from ternmq.replication.commit_gate import CommitGate
+from ternmq.replication.member.figure_looks import FigureLooks
 from ternmq.replication.member.member_place import MemberPlace
 from ternmq.replication.member.server_kind import MemberCommands
 from ternmq.rpc.peer import Peer
@@ -96,16 +97,6 @@ class BrokerMember:
     """Answered by its role."""
     cold_below: Callable[[], int | None]
     """The offset below which bytes are left to replicas; None: nothing is."""
-
-
-def half_settings(config: BrokerConfig) -> HalfSettings:
-    return HalfSettings(
-        first_check_ms=config.half_first_check_ms,
-        check_interval_ms=config.half_check_interval_ms,
-        checks_max=config.half_checks_max,
-        parked_ms=config.half_parked_ms,
-        expires_ms=config.half_expires_ms,
-    )
 
 
 class BrokerParts:
@@ -391,13 +382,17 @@ class BrokerParts:
             delivery_trace=DeliveryTrace(
                 pulls=store.pulls, groups=groups, topics=topics, fetcher=fetcher
             ),
-            session_looks=SessionLooks(
-                peers=lambda: self._member.listener.peers,
-                consumers=self.consumers.of_peer,
-                now=self._clock.monotonic,
-                traffic=self.traffic,
-                topics=topics,
-            ),
+            figure_looks=FigureLooks(self.status.scrape, self._clock.monotonic),
+            session_looks=self._make_session_looks(),
+        )
+
+    def _make_session_looks(self) -> SessionLooks:
+        return SessionLooks(
+            peers=lambda: self._member.listener.peers,
+            now=self._clock.monotonic,
+            traffic=self.traffic,
+            topics=self.topics,
+            consumers=self.consumers,
         )
 
     def _make_stopped_keys(self) -> StoppedKeys:

@@ -31,12 +31,14 @@ from ternmq.broker.transactions.check_back import CheckBack
 from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.broker.transactions.unfenced import Unfenced
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
+from ternmq.replication.member.figure_looks import FigureLooks
 from ternmq.replication.member.server_kind import MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.wire.frame import Frame
 from ternmq.wire.inspection import rows, sessions
+from ternmq.wire.inspection.figures import FiguresFind
 from ternmq.wire.inspection.trace import TraceFind
 from ternmq.wire.messages import dead_letters, groups, order_keys, pull, read, transactions
 from ternmq.wire.messages.hello import Empty
@@ -83,6 +85,7 @@ class BrokerHandlers:
     row_looks: RowLooks
     delivery_trace: DeliveryTrace
     session_looks: SessionLooks
+    figure_looks: FigureLooks
     members: MemberCommands
 
 
@@ -164,6 +167,7 @@ class BrokerRouter:
             Command.LEASES: later(rows.LeaseFind, to.row_looks.leases),
             Command.WAITING: later(rows.WaitingFind, to.row_looks.waiting),
             Command.TRACE: later(TraceFind, to.delivery_trace.read),
+            Command.FIGURES: later(FiguresFind, to.figure_looks.figures),
             Command.SESSIONS: later(sessions.SessionFind, to.session_looks.sessions),
             Command.SENDERS: later(sessions.SenderFind, to.session_looks.senders),
             Command.DISCONNECT: later(sessions.Disconnect, to.session_looks.disconnect),

@@ -28,7 +28,17 @@ from ternmq.cli.messages import (
     unsent,
 )
 from ternmq.cli.processes import cluster, console, settings, up
-from ternmq.cli.servers import backup, bench, broker, clients, doctor, meta, secure, status
+from ternmq.cli.servers import (
+    backup,
+    bench,
+    broker,
+    clients,
+    doctor,
+    figures,
+    meta,
+    secure,
+    status,
+)
 from ternmq.cli.terminal.arguments import arranged, wants_json
 from ternmq.cli.terminal.extras import what_to_install
 from ternmq.cli.terminal.hints import USAGE_ERROR, HintingGroup
@@ -53,6 +63,7 @@ app.command("up")(up.up)
 app.command("cluster")(cluster.cluster)
 app.command("console")(console.console)
 app.command("status")(status.status)
+app.command("figures")(figures.figures)
 app.add_typer(meta.app, name="meta", cls=HintingGroup)
 app.add_typer(broker.app, name="broker", cls=HintingGroup)
 app.add_typer(clients.app, name="clients", cls=HintingGroup)

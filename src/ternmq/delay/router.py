@@ -13,10 +13,12 @@ from ternmq.delay.intake.accept import Acceptor
 from ternmq.delay.operations.changes import Changes
 from ternmq.delay.operations.find import DelayFinder
 from ternmq.delay.operations.status import DelayLeaderStatus
+from ternmq.replication.member.figure_looks import FigureLooks
 from ternmq.replication.member.server_kind import MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
+from ternmq.wire.inspection.figures import FiguresFind
 from ternmq.wire.messages.delays import (
     DelayChange,
     DelayCountQuery,
@@ -47,6 +49,7 @@ class DelayRouter:
         finder: DelayFinder,
         lender: BootstrapLender,
         status: DelayLeaderStatus,
+        figure_looks: FigureLooks,
         members: MemberCommands,
     ) -> None:
         self._pending = PendingRequests()
@@ -60,6 +63,7 @@ class DelayRouter:
             Command.DELAY_COUNT: later(DelayCountQuery, finder.count),
             Command.DELAY_LEDGER: later(DelayLedgerQuery, finder.ledger),
             Command.STATUS: _say_status(status.status),
+            Command.FIGURES: later(FiguresFind, figure_looks.figures),
             # Members of this delay server.
             Command.BASE_OPEN: lender.open,
             Command.BASE_READ: lender.read,

@@ -22,6 +22,7 @@ from ternmq.security.access.scram import ITERATIONS
 from ternmq.security.access.secret import Secret
 from ternmq.sync.delays import Delays
 from ternmq.sync.loop_thread import run
+from ternmq.wire.inspection.figures import Figures
 from ternmq.wire.inspection.rows import LeaseInfo, MessageState
 from ternmq.wire.inspection.sessions import SenderCount, SessionInfo
 from ternmq.wire.messages.dead_letters import DeadDone, DeadGroup
@@ -399,3 +400,11 @@ class Admin:
         """Hang up on a client, by its session (or the first letters of it), on all brokers. It is
         told why and may come back. Returns how many connections that were."""
         return run(self._admin.disconnect(session, reason))
+
+    def figures(
+        self, names: Sequence[str] = (), kind: BrokerGroupKind = "realtime"
+    ) -> dict[str, Figures]:
+        """The figures of every broker (or delay server) that leads, as its `/metrics` has them:
+        those about it as a whole, or the named ones with all their series. A few seconds old at
+        most; `age_s` says how old."""
+        return run(self._admin.figures(names, kind))

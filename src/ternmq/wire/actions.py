@@ -105,6 +105,7 @@ ACTIONS: dict[Command, Action] = {
     Command.MEMBER_FORGET: Action.CLUSTER,
     Command.BROKER_GROUP_DRAIN: Action.CLUSTER,
     Command.HANDOVER: Action.CLUSTER,
+    Command.FIGURES: Action.CLUSTER,
     Command.SESSIONS: Action.CLUSTER,
     Command.DISCONNECT: Action.CLUSTER,
     Command.PLACE: Action.CLUSTER,  # "stopped" and "settled" are said by servers only.

@@ -111,6 +111,7 @@ class Command(IntEnum):
     SENDERS = 127
     DISCONNECT = 128
     DELAY_SHOW = 129
+    FIGURES = 130
 
 
 class Flag(IntFlag):

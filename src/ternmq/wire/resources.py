@@ -127,6 +127,7 @@ RESOURCES: dict[Command, Finder] = {
     Command.LEASES: _named(rows.LeaseFind, topic="topic"),
     Command.SENDERS: _named(sessions.SenderFind, topic="topic"),
     Command.SESSIONS: _whole_cluster,
+    Command.FIGURES: _whole_cluster,
     Command.DISCONNECT: _whole_cluster,
     Command.DELAY_SHOW: _named(delays.DelayShow, topic="topic"),
     Command.DELAY_CHANGE: _named(delays.DelayChange, topic="topic"),

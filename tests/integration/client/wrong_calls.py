@@ -92,6 +92,7 @@ GOOD: dict[str, Any] = {
     "mq": None,
     "message": "01M7FCD80ZA6JWJ00W00000000",
     "name": "orders",
+    "names": ["tern_broker_topics"],
     "narrow": [("publish", "orders")],
     "messages": ["01M7FCD80ZA6JWJ00W00000000"],
     "older_than": 5,

@@ -76,11 +76,6 @@ class Consumers:
         self._clients: dict[Peer, ClientState] = {}
         """Connections with consumers, until they are lost."""
 
-    def of_peer(self, peer: Peer) -> list[ConsumerSession]:
-        """The consumers of one connection."""
-        client = self._clients.get(peer)
-        return [] if client is None else list(client.consumers.values())
-
     async def join(self, peer: Peer, request: Join) -> Joined:
         """Take part in a group on one or several topics (R24)."""
         check_name("group", request.group)
@@ -260,6 +255,11 @@ class Consumers:
         if len(left) < len(group.settings.paused_sessions):
             group.settings = msgspec.structs.replace(group.settings, paused_sessions=left)
             self._committer.progress(self._groups.settings_record(group, group.settings))
+
+    def of(self, peer: Peer) -> list[ConsumerSession]:
+        """The consumers of one connection."""
+        client = self._clients.get(peer)
+        return list(client.consumers.values()) if client is not None else []
 
     def lost(self, peer: Peer) -> None:
         """The connection is gone; its consumers have a grace period to come back."""

@@ -5,6 +5,7 @@ look), and are cut to their page before anything is worked out. Only texts of fa
 in memory are read, by a thread, and of those at most `NOTES_READ_MAX`. Never changes anything.
 """
 
+import asyncio
 from collections.abc import Iterable
 from heapq import nsmallest
 from typing import Any
@@ -40,6 +41,7 @@ from ternmq.wire.inspection.rows import (
     WaitingPage,
     WaitingRow,
 )
+from ternmq.wire.record import pack
 
 SEQUENCES_MAX = 100
 STATES_MAX = 2_000
@@ -47,6 +49,9 @@ STATES_MAX = 2_000
 PAGE_MAX = 1_000
 NOTES_READ_MAX = 500
 """Texts of failures that one answer reads from the disk."""
+SHARED_MS = 1_000
+SHARED_MAX = 64
+"""Pages of what waits that are kept for others who ask the same."""
 ERRORS_MAX = 100
 """Different errors that are counted apart in one answer."""
 NEVER_DUE = -1
@@ -63,6 +68,9 @@ class RowLooks:
         self._failure_texts = failure_texts
         self._lanes_at_once = Slices(10)
         self._slices = Slices()
+        self._waiting: dict[bytes, tuple[int, WaitingPage]] = {}
+        """Answers of the last second, by request."""
+        self._waiting_turn = asyncio.Lock()
 
     # -- ROW_STATE
 
@@ -123,7 +131,22 @@ class RowLooks:
     # -- WAITING
 
     async def waiting(self, request: WaitingFind) -> WaitingPage:
-        limit = page_size(request.limit)
+        """The dearest of these looks: one at a time, and shared by all who ask within a second."""
+        page_size(request.limit)
+        key = pack(request)
+        async with self._waiting_turn:
+            now = self._groups.now()
+            for old in [k for k, (at, _) in self._waiting.items() if now - at >= SHARED_MS]:
+                del self._waiting[old]
+            if key not in self._waiting:
+                page = await self._scan(request)
+                if len(self._waiting) >= SHARED_MAX:
+                    return page
+                self._waiting[key] = (now, page)
+            return self._waiting[key][1]
+
+    async def _scan(self, request: WaitingFind) -> WaitingPage:
+        limit = request.limit
         lanes = self._lanes(request.topic, request.group)
         scan = WaitingScan(request.after, limit, errors=request.errors)
         await self._slices.run(scan.steps(lanes))

@@ -8,6 +8,7 @@ on is told why and may come back; what it holds waits for it as after any lost c
 from collections.abc import Callable, Iterable
 from itertools import islice
 
+from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.groups.consumer_group import ConsumerSession
 from ternmq.broker.inspection.row_looks import page_size
 from ternmq.broker.limits.slices import Slices
@@ -44,13 +45,13 @@ class SessionLooks:
         self,
         *,
         peers: Callable[[], Iterable[Peer]],
-        consumers: Callable[[Peer], list[ConsumerSession]],
         now: Callable[[], float],
         traffic: TrafficCounters,
         topics: TopicNames,
+        consumers: Consumers,
     ) -> None:
-        self._peers = peers
         self._consumers = consumers
+        self._peers = peers
         self._now = now
         self._traffic = traffic
         self._topics = topics
@@ -69,7 +70,7 @@ class SessionLooks:
         chosen = list(islice(wanted, limit + 1))
         now = self._now()
         found = await self._slices.make(
-            chosen[:limit], lambda peer: session_info(peer, self._consumers(peer), now)
+            chosen[:limit], lambda peer: session_info(peer, self._consumers.of(peer), now)
         )
         return Sessions(
             sessions=found,
@@ -80,7 +81,8 @@ class SessionLooks:
     async def senders(self, request: SenderFind) -> SenderCounts:
         """At most as many as are counted apart."""
         only = self._topics.get(request.topic).id if request.topic else None
-        names = {topic.id: topic.name for topic in self._topics.all()} if only is None else {}
+        counted = {topic_id for _, topic_id in self._traffic.senders} if only is None else set()
+        names = {each.id: each.name for each in self._topics.all() if each.id in counted}
         return SenderCounts(
             senders=[
                 SenderCount(

@@ -16,6 +16,7 @@ from ternmq.client.admin.groups import GroupAdmin
 from ternmq.client.admin.servers import ServerAdmin
 from ternmq.client.admin.topics import TopicAdmin
 from ternmq.client.admin.transactions import TransactionAdmin
+from ternmq.client.inspection.figures import FigureAdmin
 from ternmq.client.inspection.rows import InspectionAdmin
 from ternmq.client.inspection.sessions import SessionAdmin
 
@@ -29,6 +30,7 @@ class Admin(
     AccessAdmin,
     InspectionAdmin,
     SessionAdmin,
+    FigureAdmin,
 ):
     """`mq.admin`."""
 

@@ -72,6 +72,16 @@ class DelayPage:
     following: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelaysChanged:
+    """What became of many messages that were to be changed."""
+
+    counts: Mapping[str, int]
+    """By `CancelResult`, or "failed"."""
+    failed: list[tuple[Delayed, str]]
+    """Those whose server did not answer, and why: ask again."""
+
+
 @typed_calls
 class Delays:
     """`mq.cancel`, `mq.reschedule`, `mq.fire_now` and `mq.admin.delays`."""
@@ -211,15 +221,17 @@ class Delays:
         at: object = None,
         delay: object = None,
         on_progress: Callable[[Mapping[str, int]], None] = lambda _: None,
-    ) -> Mapping[str, int]:
-        """Cancel, reschedule or fire many: how many came to which result (of `CancelResult`, or
-        "failed"), told after every step, too. May be repeated."""
+    ) -> DelaysChanged:
+        """Cancel, reschedule or fire many, and count how many came to which result, told after
+        every step, too. What could not be done is named with the reason; may be repeated."""
         counts: dict[str, int] = {}
+        failed: list[tuple[Delayed, str]] = []
 
         async def one(message: Delayed) -> str:
             try:
                 return str(await self.change(action, message, at=at, delay=delay))
-            except Unavailable:
+            except Unavailable as error:
+                failed.append((message, error.message))
                 return FAILED
 
         for first in range(0, len(messages), AT_ONCE):
@@ -227,7 +239,7 @@ class Delays:
             for result in results:
                 counts[result] = counts.get(result, 0) + 1
             on_progress(dict(counts))
-        return counts
+        return DelaysChanged(counts=counts, failed=failed)
 
     async def counts(
         self, topic: str = "", start: datetime | None = None, end: datetime | None = None
