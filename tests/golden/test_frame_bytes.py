@@ -125,6 +125,17 @@ NUMBERS = {
     "TOKEN_CREATE": 114,
     "TOKEN_LIST": 115,
     "TOKEN_REVOKE": 116,
+    "ROW_STATE": 120,
+    "LEASES": 121,
+    "WAITING": 122,
+    "TRACE": 123,
+    "DEAD_GROUPS": 124,
+    "DEAD_RECALL": 125,
+    "SESSIONS": 126,
+    "SENDERS": 127,
+    "DISCONNECT": 128,
+    "DELAY_SHOW": 129,
+    "FIGURES": 130,
 }
 
 

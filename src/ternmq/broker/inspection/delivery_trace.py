@@ -7,6 +7,8 @@ nothing.
 """
 
 import asyncio
+from dataclasses import replace
+from typing import NamedTuple
 
 from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.failure_notes import failure_line, read_failure
@@ -17,7 +19,7 @@ from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import BadRequest
 from ternmq.core.units import KIB, MIB
-from ternmq.storage.pull.page import PullPage, PullRow
+from ternmq.storage.pull.page import PullRow
 from ternmq.storage.pull.pull_log import PullLog
 from ternmq.storage.pull.record import PullFormat, PullKind, PullRecord, decode
 from ternmq.wire.inspection.rows import Holder
@@ -29,6 +31,22 @@ EVENTS_MAX = 10_000
 """Of one answer: an answer has to fit into a frame."""
 COMES_AGAIN = frozenset({PullKind.RETRY, PullKind.KILLED})
 FAILED = COMES_AGAIN | {PullKind.STOPPED}
+
+
+class TraceStep(NamedTuple):
+    """A record without the ranges of others."""
+
+    record: PullRecord
+    attempt: int
+
+
+class TraceRead(NamedTuple):
+    """What one look through a part of the log found."""
+
+    steps: list[TraceStep]
+    following: int
+    end: int
+    kept_since_ms: int
 
 
 class DeliveryTrace:
@@ -50,42 +68,46 @@ class DeliveryTrace:
         size = min(max(request.size_max, SIZE_MIN), SIZE_MAX)
         row = PullRow(topic.id, request.sequence)
         async with self._turn:
-            page, kept_since_ms = await self._fetcher.run(lambda: self._page(request, row, size))
-        records = decoded(page.records)
-        groups = {group.id: group for group in self._groups.of_topic(topic.id)} if records else {}
+            read = await self._fetcher.run(lambda: self._read(request, row, size))
+        groups = {g.id: g for g in self._groups.of_topic(topic.id)} if read.steps else {}
         return TracePage(
-            events=[
-                trace_event(each, row.sequence, groups.get(each.group_id))
-                for each in records[:EVENTS_MAX]
-            ],
-            following=page.following,
-            end=page.end,
-            kept_since_ms=kept_since_ms,
+            events=[trace_event(each, groups.get(each.record.group_id)) for each in read.steps],
+            following=read.following,
+            end=read.end,
+            kept_since_ms=read.kept_since_ms,
         )
 
-    def _page(self, request: TraceFind, row: PullRow, size: int) -> tuple[PullPage, int]:
-        """On a thread."""
+    def _read(self, request: TraceFind, row: PullRow, size: int) -> TraceRead:
+        """On a thread, unpacking too: a record may name thousands of rows besides this one."""
         position = request.position
         if position < 0:
             position = self._pulls.position_at(request.since_ms) if request.since_ms > 0 else 0
         page = self._pulls.page(position, 0, size, row)
-        return page, self._pulls.kept_since_ms()
+        return TraceRead(
+            steps=steps_of(page.records, row.sequence)[:EVENTS_MAX],
+            following=page.following,
+            end=page.end,
+            kept_since_ms=self._pulls.kept_since_ms(),
+        )
 
 
-def decoded(records: bytes) -> list[PullRecord]:
-    """Records that stand behind each other."""
+def steps_of(records: bytes, sequence: int) -> list[TraceStep]:
+    """Records that stand behind each other, as far as they are about one row."""
     data, form = memoryview(records), PullFormat()
-    found: list[PullRecord] = []
+    found: list[TraceStep] = []
     at = 0
     while at < len(data):
         size = form.size(data[at:])
-        found.append(decode(data[at : at + size]))
+        record = decode(data[at : at + size])
+        attempt = next((n for first, end, n in record.ranges if first <= sequence < end), 0)
+        found.append(TraceStep(replace(record, ranges=()), attempt))
         at += size
     return found
 
 
-def trace_event(record: PullRecord, sequence: int, group: ConsumerGroup | None) -> TraceEvent:
+def trace_event(step: TraceStep, group: ConsumerGroup | None) -> TraceEvent:
     """A record as people read it; without a group that one is deleted."""
+    record = step.record
     kind = record.kind
     again = kind in COMES_AGAIN
     failed = read_failure(record.text, record.at_ms) if kind in FAILED else None
@@ -97,7 +119,7 @@ def trace_event(record: PullRecord, sequence: int, group: ConsumerGroup | None) 
         kind=kind.name.lower(),
         group=group.name if group is not None else f"#{record.group_id}",
         lane=lane_name(group) if group is not None else "topic",
-        attempt=next((n for first, end, n in record.ranges if first <= sequence < end), 0),
+        attempt=step.attempt,
         lease=record.lease,
         holder=holder,
         due_ms=record.at_ms + (record.argument & ~BY_POLICY) if again else 0,
