@@ -112,6 +112,10 @@ class Command(IntEnum):
     DISCONNECT = 128
     DELAY_SHOW = 129
     FIGURES = 130
+    TOPIC_KEY_MAKE = 150
+    TOPIC_KEY_FIND = 151
+    TOPIC_KEY_LIST = 152
+    KEY_ERASE = 153
 
 
 class Flag(IntFlag):
