@@ -15,6 +15,7 @@ from tests.tidy.source import PACKAGE, Module, modules, settled
 AWAY_FROM_ITS_IMPORTER = {
     "A server; `node` makes it a process.": {"broker/server", "delay/server", "meta/server"},
     "A process; `tern` starts it.": {
+        "console/process",
         "node/broker_process",
         "node/delay_process",
         "node/meta_process",

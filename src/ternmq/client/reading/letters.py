@@ -203,19 +203,12 @@ class Letters:
                 self._config,
             )
             async for message in reader:
-                yield Letter(message, self._notes(message))
+                yield Letter(message, letter_notes(message, "" if self._group else self._topic))
 
     async def _open_ranges(self, broker_group: str) -> list[tuple[int, int]]:
         if self._group:
             return await self._admin.open_dead_letters(self._group, broker_group)
         return await self._admin.open_refused(self._topic, broker_group)
-
-    def _notes(self, message: Message) -> Notes:
-        if self._group:
-            return dict(message.properties)
-        stored_at_ms = int(message.stored_at.timestamp() * 1000)
-        own = {"%topic": self._topic, "%reason": "over the limit", "%died_at": stored_at_ms}
-        return own | {"%attempt": 0} | dict(message.properties)
 
     async def _handle(
         self, verb: Verb, ids: Ids, rate: int, on_progress: OnProgress
@@ -247,6 +240,15 @@ class Letters:
         if verb == "resend":
             return await admin.resend_refused(topic, ranges, broker_group)
         return await admin.delete_refused(topic, ranges, broker_group)
+
+
+def letter_notes(message: Message, refused_by: str = "") -> Notes:
+    """Why and when a message of a hidden topic came there; who refused it has no such notes."""
+    if not refused_by:
+        return dict(message.properties)
+    stored_at_ms = int(message.stored_at.timestamp() * 1000)
+    own = {"%topic": refused_by, "%reason": "over the limit", "%died_at": stored_at_ms}
+    return own | {"%attempt": 0} | dict(message.properties)
 
 
 def _steps(rows: Sequence[tuple[str, int]], size: int) -> Iterator[tuple[str, list[int]]]:
