@@ -16,6 +16,7 @@ from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.leading.in_sync_set import InSync
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
+from ternmq.replication.roles import leader_role
 from ternmq.replication.roles.follower_role import FollowerRole
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.log_mark import LogMark
@@ -138,6 +139,15 @@ def leads_without_its_files(patch: Patch) -> None:
     forget_marks(patch)
 
 
+def takes_others_out_without_its_files(patch: Patch) -> None:
+    """A master whose log was removed says that its replicas are late (seeds 31492 and 31510)."""
+
+    async def looks_away(context: MemberContext, store: Any) -> None:
+        pass
+
+    patch.setattr(leader_role, "_check_files", looks_away)
+
+
 AIMED: dict[str, Any] = {
     "members": (3,),
     "hurry": 2,
@@ -149,6 +159,7 @@ AIMED: dict[str, Any] = {
 ALONE = {"only": ("exile",), "members": (2,), "replica_lost": "continue"}
 DOWN: dict[str, Any] = {"only": ("cut log", "remove log"), "members": (2,)}
 RUNNING: dict[str, Any] = {"only": ("unlink log", "unlink folder"), "members": (2,)}
+LAST: dict[str, Any] = {"only": ("unlink last",), "members": (2,), "replica_lost": "continue"}
 FAILING: dict[str, Any] = {"only": ("failing blackout",), "members": (2,), "hurry": 10, "faults": 2}
 SEEDS = 20
 """Half of the runs find it, or more."""
@@ -167,6 +178,7 @@ def check_found(shape: dict[str, Any]) -> None:
         (answers_for_what_a_failed_sync_left_out, FAILING),
         (takes_a_short_log_for_a_torn_one, DOWN),
         (leads_without_its_files, RUNNING),
+        (takes_others_out_without_its_files, LAST),
     ],
 )
 def test_a_known_bug_is_found(
@@ -177,7 +189,7 @@ def test_a_known_bug_is_found(
     check_found(shape)
 
 
-@pytest.mark.parametrize("shape", [FAILING, DOWN, RUNNING])
+@pytest.mark.parametrize("shape", [FAILING, DOWN, RUNNING, LAST])
 def test_without_the_bug_the_same_faults_cost_nothing(shape: dict[str, Any]) -> None:
     for seed in range(3):
         simulate(seed, **AIMED | shape)
