@@ -25,7 +25,7 @@ from tests.simulation.cluster_faults import Nemesis
 from tests.simulation.cluster_journal import Journal
 from tests.simulation.cluster_later import Later
 from tests.simulation.cluster_load import BILLING, SHIPPING, Load
-from tests.simulation.cluster_members import check_members
+from tests.simulation.cluster_members import bodies_without_name, check_members
 from tests.simulation.cluster_operator import Operator
 from tests.simulation.cluster_registry import SharedRegistry
 from tests.simulation.cluster_shape import drawn
@@ -98,6 +98,10 @@ class Cluster:
             *(add(f"billing{number}", self.load.consume(BILLING)) for number in range(2)),
             *(add(f"shipping{number}", self.load.consume(SHIPPING)) for number in range(2)),
         ]
+        field.members = {group: len(each) for group, each in self.members.items()}
+        field.group_topics = self.load.group_topics
+        self.journal.nameless = self._nameless
+        self.journal.replaced = lambda: self._registry.replaced
         add("judge", self.load.judge)
         if self.shape.operated:
             operator = Operator(
@@ -155,6 +159,7 @@ class Cluster:
             secret=SECRET,
             clock=process.machine.clock,
             open_registry=lambda: registry,
+            disk=process.machine.disk,
         ):
             await process.stopping.wait()
 
@@ -206,6 +211,11 @@ class Cluster:
         world.run_for(2.0)
         for group in self.load.groups:
             check_members(self.members[group], self._field.flips)
+
+    def _nameless(self) -> set[bytes]:
+        if not self._registry.replaced:
+            return set()
+        return bodies_without_name(self._field.brokers, self._registry.topic_ids())
 
     def _all_in_sync(self) -> bool:
         return all(

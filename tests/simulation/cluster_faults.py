@@ -13,6 +13,7 @@ from tests.simulation.faults.field import Field, Kinds
 from tests.simulation.faults.files import FileFaults
 from tests.simulation.faults.links import LinkFaults
 from tests.simulation.faults.machines import MachineFaults
+from tests.simulation.faults.registries import RegistryFaults
 
 
 class Nemesis:
@@ -27,6 +28,7 @@ class Nemesis:
             LinkFaults(field),
             DiskFaults(field),
             FileFaults(field),
+            RegistryFaults(field),
             Ambush(field),
         )
         kinds: Kinds = {name: kind for part in parts for name, kind in part.kinds().items()}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ternmq.core.errors import TernError
+from ternmq.meta.seen_standings import SeenStandings
 from ternmq.meta.standings import leadership, standings
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.leading.in_sync_set import InSync
@@ -148,6 +149,16 @@ def takes_others_out_without_its_files(patch: Patch) -> None:
     patch.setattr(leader_role, "_check_files", looks_away)
 
 
+def believes_an_old_copy(patch: Patch) -> None:
+    """A meta server decides by the older copy of the registry that was put back."""
+
+    async def nothing_seen(seen: SeenStandings) -> None:
+        pass
+
+    patch.setattr(leadership.Leadership, "saw", lambda leadership, standing: None)
+    patch.setattr(SeenStandings, "check", nothing_seen)
+
+
 AIMED: dict[str, Any] = {
     "members": (3,),
     "hurry": 2,
@@ -160,6 +171,14 @@ ALONE = {"only": ("exile",), "members": (2,), "replica_lost": "continue"}
 DOWN: dict[str, Any] = {"only": ("cut log", "remove log"), "members": (2,)}
 RUNNING: dict[str, Any] = {"only": ("unlink log", "unlink folder"), "members": (2,)}
 LAST: dict[str, Any] = {"only": ("unlink last",), "members": (2,), "replica_lost": "continue"}
+STALE: dict[str, Any] = {"only": ("stale registry",), "members": (2,), "replica_lost": "continue"}
+OLD: dict[str, Any] = {"only": ("old registry", "kill server"), "members": (2,)}
+EMPTY: dict[str, Any] = {
+    "only": ("empty registry", "kill server"),
+    "members": (2, 2),
+    "transactions": False,
+    "delays": 0,
+}
 FAILING: dict[str, Any] = {"only": ("failing blackout",), "members": (2,), "hurry": 10, "faults": 2}
 SEEDS = 20
 """Half of the runs find it, or more."""
@@ -179,6 +198,7 @@ def check_found(shape: dict[str, Any]) -> None:
         (takes_a_short_log_for_a_torn_one, DOWN),
         (leads_without_its_files, RUNNING),
         (takes_others_out_without_its_files, LAST),
+        (believes_an_old_copy, STALE),
     ],
 )
 def test_a_known_bug_is_found(
@@ -189,7 +209,7 @@ def test_a_known_bug_is_found(
     check_found(shape)
 
 
-@pytest.mark.parametrize("shape", [FAILING, DOWN, RUNNING, LAST])
+@pytest.mark.parametrize("shape", [FAILING, DOWN, RUNNING, LAST, STALE, OLD, EMPTY])
 def test_without_the_bug_the_same_faults_cost_nothing(shape: dict[str, Any]) -> None:
     for seed in range(3):
         simulate(seed, **AIMED | shape)

@@ -1,4 +1,4 @@
-"""Disks and the registry: slow, failing, full, exchanged; away, or without an answer."""
+"""Disks: slow, failing, full, exchanged; a bit that turns over."""
 
 from pathlib import Path
 
@@ -26,7 +26,6 @@ class DiskFaults:
             "break disk": (2, self._break_disk),
             "fill disk": (1, self._fill_disk),
             "lose disk": (2, self._lose_disk),
-            "lose registry": (2, self._lose_registry),
             "flip": (2, self._flip),
         }
 
@@ -101,12 +100,6 @@ class DiskFaults:
         machine.disk.free_size = self._random.choice((1, 2_000, 50_000))
         self._field.later(self._field.some_time(), setattr, machine.disk, "free_size", FREE)
         return f"the disk of {machine.name} is full"
-
-    def _lose_registry(self) -> str:
-        registry = self._field.registry
-        registry.away = self._random.choice(("away", "unknown"))
-        self._field.later(self._field.some_time(), setattr, registry, "away", "")
-        return f"the registry is {registry.away}"
 
 
 def _known_durable(machine: Machine, path: Path) -> int:
