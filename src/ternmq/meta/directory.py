@@ -228,8 +228,9 @@ class MetaDirectory(TopicTable, StandingTable):
 
         def reserve() -> Behind:
             behind = self._registry.reserve(used, now_ms=now_ms)
-            if behind.topic_ids or behind.group_ids:
-                self._registry.leap(lambda last: past(last, behind, used, self._draw))
+            reserved = behind.topic_ids | ({used.group_id} if behind.group_ids else set())
+            if reserved:
+                self._registry.leap(lambda last: past(last, reserved, self._draw))
             return behind
 
         behind = await asyncio.shield(self._worker.run(reserve))

@@ -11,10 +11,7 @@ Numbers keep growing, and the lower bits go on counting: leases name their group
     bits 24..    drawn when the registry is new, then more for each start that gives some out
 """
 
-from collections.abc import Callable
-
-from ternmq.discovery.directory import InUse
-from ternmq.meta.registries.registry import Behind
+from collections.abc import Callable, Collection
 
 COUNTED_BITS = 24
 FIRST_MIN = 2**16
@@ -40,8 +37,7 @@ def leap(last: int, draw: Draw) -> int:
     return high << COUNTED_BITS | counted
 
 
-def past(last: int, behind: Behind, used: InUse, draw: Draw) -> int:
-    """Where to go on when `last` may be a number that was only reserved now, because it is in use
-    in the data of a server."""
-    reserved = last in behind.topic_ids or (behind.group_ids and last == used.group_id)
-    return leap(last, draw) if reserved else last
+def past(last: int, reserved: Collection[int], draw: Draw) -> int:
+    """Where to go on; `reserved` are numbers that are in use in the data of a server, and that this
+    registry hears of only now."""
+    return leap(last, draw) if last in reserved else last
