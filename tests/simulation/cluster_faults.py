@@ -52,7 +52,7 @@ class Nemesis:
         for machine in self._world.machines.values():
             machine.resume()
             machine.troubles.calm()
-            machine.disk.free_size = FREE
+            machine.disk.free_size, machine.disk.cached = FREE, True
             if machine in field.failed:
                 machine.kill()
             machine.start()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ternmq.broker.delivery import lookup, pull
 from ternmq.core.errors import TernError
 from ternmq.meta.seen_standings import SeenStandings
 from ternmq.meta.standings import leadership, standings
@@ -159,6 +160,13 @@ def believes_an_old_copy(patch: Patch) -> None:
     patch.setattr(SeenStandings, "check", nothing_seen)
 
 
+def takes_an_error_of_the_disk_for_damage(patch: Patch) -> None:
+    """What cannot be read for a moment counts as expired."""
+    never_raised = type("NeverRaised", (TernError,), {})
+    patch.setattr(pull, "DiskFailed", never_raised)
+    patch.setattr(lookup, "DiskFailed", never_raised)
+
+
 AIMED: dict[str, Any] = {
     "members": (3,),
     "hurry": 2,
@@ -179,6 +187,7 @@ EMPTY: dict[str, Any] = {
     "transactions": False,
     "delays": 0,
 }
+READS: dict[str, Any] = {"only": ("cold reads",), "members": (1,), "faults": 2}
 FAILING: dict[str, Any] = {"only": ("failing blackout",), "members": (2,), "hurry": 10, "faults": 2}
 SEEDS = 20
 """Half of the runs find it, or more."""
@@ -199,6 +208,7 @@ def check_found(shape: dict[str, Any]) -> None:
         (leads_without_its_files, RUNNING),
         (takes_others_out_without_its_files, LAST),
         (believes_an_old_copy, STALE),
+        (takes_an_error_of_the_disk_for_damage, READS),
     ],
 )
 def test_a_known_bug_is_found(
@@ -209,7 +219,7 @@ def test_a_known_bug_is_found(
     check_found(shape)
 
 
-@pytest.mark.parametrize("shape", [FAILING, DOWN, RUNNING, LAST, STALE, OLD, EMPTY])
+@pytest.mark.parametrize("shape", [FAILING, DOWN, RUNNING, LAST, STALE, OLD, EMPTY, READS])
 def test_without_the_bug_the_same_faults_cost_nothing(shape: dict[str, Any]) -> None:
     for seed in range(3):
         simulate(seed, **AIMED | shape)

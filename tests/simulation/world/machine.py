@@ -54,6 +54,10 @@ class DiskTroubles(Faults):
         self.fail_syncs = 0.0
         self.fail_writes = 0.0
         self.short_writes = 0.0
+        self.fail_reads = 0.0
+
+    def next_read(self) -> bool:
+        return self.fail_reads > 0 and self._machine.world.random.random() < self.fail_reads
 
     def next_write(self) -> str | None:
         random, process = self._machine.world.random, self._machine.process
@@ -77,7 +81,7 @@ class DiskTroubles(Faults):
         """Everything works again, at its usual speed."""
         self.clear()
         self.slow = 1.0
-        self.fail_syncs = self.fail_writes = self.short_writes = 0.0
+        self.fail_syncs = self.fail_writes = self.short_writes = self.fail_reads = 0.0
 
 
 class Process:
