@@ -5,7 +5,7 @@ registry's availability are simulated (`world`). `run.py` runs many seeds and re
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from ternmq.node.meta_process import serving_meta_alone
 from ternmq.rpc.node_proof import NodeSecret
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.log.retention_rules import reason_to_drop
+from tests.simulation.cluster_backup import Backup
 from tests.simulation.cluster_faults import Nemesis
 from tests.simulation.cluster_journal import Journal
 from tests.simulation.cluster_later import Later
@@ -62,9 +63,9 @@ class Cluster:
 
     def __init__(self, seed: int, **wanted: Any) -> None:
         self.world = World(seed)
-        self.journal = Journal()
         self._random = self.world.random
         self.shape = replace(drawn(self._random), **wanted)
+        self.journal = Journal(expires=bool(self.shape.expires))
         self._registry = SharedRegistry(self.world)
         self._field = Field(self.world, self._registry, self.shape)
         self._nemesis = Nemesis(self._field, self.journal)
@@ -149,7 +150,8 @@ class Cluster:
                 # A full disk refuses; what it would delete by force was acknowledged.
                 "disk_forced_percent": 100,
                 "disk_full_percent": 100,
-            }
+            },
+            shape.retention,
         )
 
     async def _meta(self, process: Process) -> None:
@@ -180,7 +182,8 @@ class Cluster:
     def run(self) -> Outcome:
         """Raises AssertionError when a rule is broken."""
         try:
-            with self.world.entered(), segments_of(self.shape.segment_batches), kept_for_ever():
+            kept = nullcontext() if self.shape.expires else kept_for_ever()
+            with self.world.entered(), segments_of(self.shape.segment_batches), kept:
                 self._run()
         finally:
             self._registry.end()
@@ -200,16 +203,29 @@ class Cluster:
             machine.start_after(self._random.random() * 0.5)
         world.run(lambda: len(journal.stored) > 5, BEGIN_WITHIN_S, "the first messages")
         self._nemesis.plan(self.shape.faults, self.shape.lasts)
+        backup = Backup(self._field, journal, _delays_first(self.members))
+        if self.shape.backup:
+            world.after(self._random.random() * self.shape.lasts, backup.begin)
         world.run_for(self.shape.lasts)
         world.run(lambda: world.now >= self._field.busy_until, RUN_THEIR_COURSE_S, "faults")
         self._nemesis.heal()
         journal.unreadable = BATCH_ROWS * len(self._field.flips)
         world.run_for(2.0)
         journal.over = True
+        self._judge()
+        if backup.after is not None:
+            backup.restore()
+            load.verdict = ""
+            for machine in world.machines.values():
+                machine.start()
+            self._judge()
+
+    def _judge(self) -> None:
+        world, load = self.world, self.load
         world.run(lambda: load.verdict == "ok", SETTLED_WITHIN_S, "everything settled")
         world.run(self._all_in_sync, IN_SYNC_WITHIN_S, "all members in step")
         world.run_for(2.0)
-        for group in self.load.groups:
+        for group in load.groups:
             check_members(self.members[group], self._field.flips)
 
     def _nameless(self) -> set[bytes]:
@@ -222,6 +238,11 @@ class Cluster:
             len(standing.in_sync) >= len(self.members[standing.broker_group])
             for standing in self._registry.now()
         )
+
+
+def _delays_first(groups: dict[str, list[Machine]]) -> dict[str, list[Machine]]:
+    """What a delay server has sent must be in the backup of the broker."""
+    return {group: groups[group] for group in sorted(groups, key=lambda one: one != DELAYS)}
 
 
 @contextmanager

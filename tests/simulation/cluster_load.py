@@ -46,6 +46,8 @@ class Load:
         self._sending: dict[str, int] = {}
         self.groups: list[str] = []
         """The broker groups that there are."""
+        self._lines: list[LedgerLine] = []
+        """Of all groups, when they had nothing left."""
         self.verdict = ""
         self.now: Callable[[], float] = lambda: 0.0
 
@@ -202,7 +204,8 @@ class Load:
                 left.setdefault(key, []).append(unsettled(line))
         if self.journal.replaced():
             return all(each and min(each) == 0 for each in left.values())
-        return all(each == [0] for each in left.values())
+        self._lines = lines
+        return all(each and not any(each) for each in left.values())
 
     async def _read_everything(self, mq: Client) -> None:
         journal = self.journal
@@ -219,6 +222,8 @@ class Load:
             ]
             bodies = {body for place, body in found if place.topic in topics}
             journal.check_group(group, bodies, dead)
+            if journal.expires and not journal.replaced():
+                journal.check_expired(group, topics, bodies, self._lines)
         journal.check_repeats()
 
     async def _read(self, mq: Client, broker_group: str, topic: str) -> list[tuple[Place, bytes]]:
@@ -252,7 +257,8 @@ class Consume:
                         who, self._group, message, ordered=self._ordered, now=load.now()
                     )
                     if load.random.random() < 0.1:
-                        await asyncio.sleep(load.random.random() * 0.2)
+                        slow = 3.0 if load.journal.expires else 0.2
+                        await asyncio.sleep(load.random.random() * slow)
                     await self._settle(message, body)
 
     async def _settle(self, message: Message, body: bytes) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from ternmq.backup import inventory
 from ternmq.broker.delivery import lookup, pull
+from ternmq.broker.maintenance.copy_forward import CopyForward
 from ternmq.core.errors import TernError
 from ternmq.meta.seen_standings import SeenStandings
 from ternmq.meta.standings import leadership, standings
@@ -23,8 +25,10 @@ from ternmq.replication.roles.follower_role import FollowerRole
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.log_mark import LogMark
 from ternmq.storage.log.replicated_log import ReplicatedLog
+from ternmq.storage.store import Store
 from ternmq.wire.messages.replication import LogHeld, LogPlan
 from ternmq.wire.messages.standings import Standing
+from tests.simulation import cluster_backup
 from tests.simulation.cluster import simulate
 
 Patch = pytest.MonkeyPatch
@@ -167,6 +171,36 @@ def takes_an_error_of_the_disk_for_damage(patch: Patch) -> None:
     patch.setattr(lookup, "DiskFailed", never_raised)
 
 
+def drops_what_consumers_hold(patch: Patch) -> None:
+    """Messages go by age though they were handed out, and nobody copies them."""
+
+    async def nothing_copied(forward: CopyForward, group: Any, pieces: Any) -> int:
+        for first, end, _ in pieces:
+            await forward._decide(group, group.lane.moved(first, end, expired=True))
+        return 0
+
+    patch.setattr(CopyForward, "_copy", nothing_copied)
+
+
+def removes_one_file_too_many(patch: Patch) -> None:
+    """Which rows are gone is taken from the oldest segment, and the next one goes, too."""
+    drop = Store.drop_oldest
+
+    def drop_two(store: Store, base: int) -> None:
+        drop(store, base)
+        sealed = store.consume.sealed()
+        if sealed:
+            drop(store, sealed[0].base)
+
+    patch.setattr(Store, "drop_oldest", drop_two)
+
+
+def backs_up_logs_before_what_speaks_of_them(patch: Patch) -> None:
+    """The order of the inventory the other way round, and nobody compares marks and ends."""
+    patch.setattr(cluster_backup, "measured_after", lambda path: -inventory.measured_after(path))
+    patch.setattr(cluster_backup, "is_cut", lambda files: False)
+
+
 AIMED: dict[str, Any] = {
     "members": (3,),
     "hurry": 2,
@@ -188,6 +222,24 @@ EMPTY: dict[str, Any] = {
     "delays": 0,
 }
 READS: dict[str, Any] = {"only": ("cold reads",), "members": (1,), "faults": 2}
+OLDER: dict[str, Any] = {
+    "expires": "age",
+    "members": (2,),
+    "segment_batches": 5,
+    "delays": 0,
+    "lasts": 20.0,
+    "faults": 0,
+    "operated": False,
+}
+COPIED: dict[str, Any] = {
+    "backup": True,
+    "expires": "",
+    "members": (2,),
+    "delays": 1,
+    "lasts": 3.0,
+    "sends": 100,
+    "faults": 0,
+}
 FAILING: dict[str, Any] = {"only": ("failing blackout",), "members": (2,), "hurry": 10, "faults": 2}
 SEEDS = 20
 """Half of the runs find it, or more."""
@@ -209,6 +261,8 @@ def check_found(shape: dict[str, Any]) -> None:
         (takes_others_out_without_its_files, LAST),
         (believes_an_old_copy, STALE),
         (takes_an_error_of_the_disk_for_damage, READS),
+        (drops_what_consumers_hold, OLDER),
+        (removes_one_file_too_many, OLDER),
     ],
 )
 def test_a_known_bug_is_found(
@@ -219,9 +273,11 @@ def test_a_known_bug_is_found(
     check_found(shape)
 
 
-@pytest.mark.parametrize("shape", [FAILING, DOWN, RUNNING, LAST, STALE, OLD, EMPTY, READS])
+@pytest.mark.parametrize(
+    "shape", [FAILING, DOWN, RUNNING, LAST, STALE, OLD, EMPTY, READS, OLDER, COPIED]
+)
 def test_without_the_bug_the_same_faults_cost_nothing(shape: dict[str, Any]) -> None:
-    for seed in range(3):
+    for seed in range(2):
         simulate(seed, **AIMED | shape)
 
 
@@ -232,6 +288,7 @@ def test_without_the_bug_the_same_faults_cost_nothing(shape: dict[str, Any]) -> 
         (cuts_nothing_off, {"only": ("ambush", "exile")}),
         (shows_what_is_not_safe, {"only": ("ambush", "exile")}),
         (answers_before_it_is_on_disk, {"only": ("blackout",)}),
+        (backs_up_logs_before_what_speaks_of_them, COPIED),
     ],
 )
 def test_another_known_bug_is_found(

@@ -339,6 +339,10 @@ class SimulatedDisk:
         self.life += 1
         self.faults.clear()
 
+    def inodes(self) -> dict[Path, int]:
+        """All files, and by a number which each is: one that was replaced has another."""
+        return {path: id(inode) for path, inode in self._files.items()}
+
     def flip(self, path: Path, offset: int, bit: int = 0) -> None:
         """Turn one bit over, durably."""
         inode = self._files[path]
