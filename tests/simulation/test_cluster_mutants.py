@@ -14,8 +14,8 @@ from ternmq.backup import inventory
 from ternmq.broker.delivery import lookup, pull
 from ternmq.broker.maintenance.copy_forward import CopyForward
 from ternmq.core.errors import TernError
-from ternmq.meta.seen_standings import SeenStandings
 from ternmq.meta.standings import leadership, standings
+from ternmq.node.seen_standings import SeenStandings
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.leading.in_sync_set import InSync
 from ternmq.replication.leading.leader import Leader

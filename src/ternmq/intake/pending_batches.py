@@ -149,8 +149,8 @@ class PendingBatches(Generic[Pending]):
     def begin_once(self, append: Append) -> PendingBatch:
         """A batch that is known by its ids is on its way: its numbers are taken from here on, and a
         repeat by them waits for it like for any other."""
-        pending = PendingBatch(append, None)
-        self._pending[pending.key] = pending
+        key = (append.producer, append.first_sequence)
+        pending = self._pending[key] = PendingBatch(append, None)
         return pending
 
     def end_once(self, pending: PendingBatch, error: TernError | None) -> None:

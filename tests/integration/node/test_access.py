@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import ternmq
+from ternmq.client.transport.user_login import UserGreeting, UserLogin
 from ternmq.core.errors import Forbidden, TernError, Unauthorized
 from ternmq.rpc.connection import Connection, request
-from ternmq.rpc.guarded.user_login import UserGreeting, UserLogin
 from ternmq.security.access.secret import Secret
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.pull import Join, Joined

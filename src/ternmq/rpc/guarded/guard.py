@@ -21,11 +21,11 @@ from ternmq.core.errors import (
 )
 from ternmq.core.units import align8
 from ternmq.rpc.address import join_address
+from ternmq.rpc.guarded.failed_logins import FailedLogins
 from ternmq.rpc.peer import Peer
 from ternmq.security.access import scram
 from ternmq.security.access.audit import AuditLog
 from ternmq.security.access.book import AccessBook
-from ternmq.security.access.failed_logins import FailedLogins
 from ternmq.security.access.rights import Right, Rights, lost
 from ternmq.wire.actions import ACTIONS, ALSO_BY, Action
 from ternmq.wire.frame import Frame

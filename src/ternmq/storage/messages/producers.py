@@ -65,11 +65,13 @@ class StoredBatch(NamedTuple):
 class _ProducerWindow:
     __slots__ = ("batches", "firsts", "floor", "seen_at_ms")
 
-    def __init__(self) -> None:
-        self.firsts = array("Q")
-        self.batches = bytearray()
-        self.floor = 0  # Numbers below this were forgotten.
-        self.seen_at_ms = 0
+    def __init__(
+        self, batches: bytes | memoryview = b"", floor: int = 0, seen_at_ms: int = 0
+    ) -> None:
+        self.batches = bytearray(batches)
+        self.firsts = array("Q", [batch[0] for batch in BATCH.iter_unpack(self.batches)])
+        self.floor = floor  # Numbers below this were forgotten.
+        self.seen_at_ms = seen_at_ms
 
 
 class ProducerTable:
@@ -219,9 +221,6 @@ def _unpack_windows(body: memoryview, count: int) -> Iterator[tuple[ProducerKey,
     for _ in range(count):
         start, random, floor, seen_at_ms, batches = PRODUCER.unpack_from(body, at)
         at += PRODUCER.size
-        window = _ProducerWindow()
-        window.floor, window.seen_at_ms = floor, seen_at_ms
-        window.batches = bytearray(body[at : at + batches * BATCH.size])
-        window.firsts = array("Q", [batch[0] for batch in BATCH.iter_unpack(window.batches)])
-        at += batches * BATCH.size
-        yield (start, random), window
+        end = at + batches * BATCH.size
+        yield (start, random), _ProducerWindow(body[at:end], floor, seen_at_ms)
+        at = end
