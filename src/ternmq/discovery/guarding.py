@@ -14,13 +14,14 @@ from ternmq.discovery.hidden_topics import ACCESS_PREFIX, access_identity
 from ternmq.rpc.guarded.guard import Guard
 from ternmq.rpc.node_proof import NodeSecret
 from ternmq.security.access.audit import AuditLog, audit_file
-from ternmq.security.access.book import AccessBook
+from ternmq.security.access.book import TOKEN_KEYS, AccessBook
 from ternmq.wire.messages.topics import Topic
 
 log = get_logger()
 
 ALIKE = "tern access 1: nobody"
-"""All servers with one node secret answer alike about users that do not exist."""
+"""All servers with one node secret answer alike about users that do not exist, until they know what
+the registry has for that (`AccessEntry.alike`)."""
 
 
 @asynccontextmanager
@@ -74,4 +75,6 @@ def _tell_of_user(topic: Topic) -> None:
 
 
 def _is_access(topic: Topic) -> bool:
-    return topic.name.startswith(ACCESS_PREFIX)
+    """Of a user, or of several by a pattern; what servers share is left when all are removed."""
+    name = topic.name
+    return name.startswith(ACCESS_PREFIX) and access_identity(name) != TOKEN_KEYS

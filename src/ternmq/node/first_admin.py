@@ -12,7 +12,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.log import get_logger
 from ternmq.discovery.access_news import entry_of
 from ternmq.discovery.hidden_topics import access_identity
-from ternmq.meta.access.access_commands import ADMIN, ADMIN_FILE, make_admin
+from ternmq.meta.access.access_commands import ADMIN, ADMIN_FILE, make_admin, make_alike
 from ternmq.meta.registries.registry import Registry
 from ternmq.node.config import NodeConfig
 from ternmq.security.access.book import AccessBook
@@ -32,6 +32,7 @@ def with_admin(
         registry = open_registry()
         try:
             ensure_admin(registry, config.data_dir / ADMIN_FILE, clock)
+            make_alike(registry, now_ms=clock.now_ms())
         except BaseException:
             registry.close()
             raise

@@ -5,15 +5,13 @@ node make one of their own in the data directory; a broker or delay server that 
 own cannot, because nobody would know it.
 """
 
-import os
 import secrets
-import stat
 from pathlib import Path
 
 from ternmq.core.errors import BadConfig
 from ternmq.node.config import NodeConfig
 from ternmq.rpc.node_proof import NodeSecret
-from ternmq.security.private_files import make_once
+from ternmq.security.private_files import make_once, too_open
 
 FILE = "node-secret"
 SIZE_MAX = 4_096
@@ -58,7 +56,7 @@ def make_node_secret(path: Path) -> None:
 def read_node_secret(path: Path) -> NodeSecret:
     try:
         with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            mode = too_open(file.fileno())
             text = file.read(SIZE_MAX).decode()
     except FileNotFoundError as error:
         raise BadConfig(
@@ -68,9 +66,9 @@ def read_node_secret(path: Path) -> NodeSecret:
         raise BadConfig(f"cannot read the node secret {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadConfig(f"the node secret {path} is not text; make one: {HOW}") from error
-    if mode & 0o007:
+    if mode:
         raise BadConfig(
-            f"everybody on this machine may use the node secret {path} (mode {mode:o}): "
+            f"others on this machine may use the node secret {path} (mode {mode:o}): "
             f"chmod 600 {path}, and make another one if others were here"
         )
     return NodeSecret(text, str(path))

@@ -3,18 +3,21 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import ternmq
-from ternmq.core.errors import Forbidden, TernError, Unauthorized
+from ternmq.batch.encoder import Origin, Outgoing, encode_messages
+from ternmq.core.errors import AlreadyExists, Forbidden, TernError, Unauthorized
+from ternmq.core.ids import ProducerId
 from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.guarded.user_login import UserGreeting, UserLogin
 from ternmq.security.access.secret import Secret
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
+from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
 from ternmq.wire.messages.pull import Join, Joined
 from ternmq.wire.messages.topics import TopicFind, Topics
 from ternmq.wire.messages.transactions import DetachedEnd, HalfEnd, HalfEnded
@@ -327,3 +330,60 @@ async def test_who_may_nothing_cannot_end_a_detached_transaction_before_it_begin
             with pytest.raises(Forbidden, match="may not publish on topic 'nightly'"):
                 await request(link, Command.DETACHED_END, again, HalfEnded, timeout=10)
             assert (await mq.commit_detached("night:7", [7])).placed == done.placed
+
+
+def numbered(app: str, number: int, *, delay_ms: int | None = None, body: bytes = b"") -> bytearray:
+    """A message of one and the same producer, in the words of an application."""
+    origin = Origin(topic="bills", app=app, producer=ProducerId(1, 2))
+    rows = [Outgoing(body=body or app.encode(), delay_ms=delay_ms, explicit_id=b"%d" % number)]
+    return encode_messages(rows, origin=origin, first_sequence=number)
+
+
+@pytest.mark.parametrize("kind", ["realtime", "delay"])
+async def test_nobody_sends_under_the_numbers_of_another_applications_producer(
+    secured: Node, kind: Literal["realtime", "delay"]
+) -> None:
+    """Both may send to the topic, and a producer's id stands in the ids of its messages: who took
+    its next number would have its next message called a repeat, and lost (Q2)."""
+    later = 3_600_000 if kind == "delay" else None
+    names = f"biller-{kind}", f"forger-{kind}", f"relay-{kind}"
+    biller, forger, relay = names
+    async with admin_of(secured) as admin, AsyncExitStack() as stack:
+        with suppress(AlreadyExists):
+            await admin.admin.create_topic("bills")
+        links = {}
+        for name in names:
+            lines = ["allow publish bills", *(["allow operate bills"] if name == relay else [])]
+            mq = await stack.enter_async_context(user_of(secured, admin, name, *lines))
+            links[name] = await mq.cluster.server("main", kind).get()
+        await links[biller].call(Command.PUBLISH, numbered(biller, 0, delay_ms=later))
+
+        commands = [Command.PUBLISH] if later else [Command.PUBLISH, Command.PUBLISH_ONCE]
+        for command in commands:
+            with pytest.raises(Forbidden, match=r"another application.*operate bills"):
+                await links[forger].call(command, numbered(forger, 1, delay_ms=later))
+        answer = await links[biller].call(Command.PUBLISH, numbered(biller, 1, delay_ms=later))
+        assert not PUBLISHED.unpack(answer)[-1] & PUBLISHED_DUPLICATE
+        answer = await links[relay].call(Command.PUBLISH, numbered(relay, 2, delay_ms=later))
+        assert not PUBLISHED.unpack(answer)[-1] & PUBLISHED_DUPLICATE, "who operates may go on"
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+async def test_the_name_of_a_detached_transaction_is_whose_it_was_first(
+    secured: Node, fenced: bool
+) -> None:
+    """Another's attempt would fence it; or, committed first, be taken for its own (Q9)."""
+    topic, name = f"months-{fenced}".lower(), f"month:{fenced}"
+    async with (
+        admin_of(secured) as admin,
+        user_of(secured, admin, f"closer-{topic}", f"allow publish {topic}") as owner,
+        user_of(secured, admin, f"raider-{topic}", f"allow publish {topic}") as thief,
+    ):
+        await admin.admin.create_topic(topic)
+        await owner.detached(name, attempt=1, fenced=fenced).send(topic, b"bill")
+        with pytest.raises(Forbidden, match=r"another application's.*operate"):
+            await thief.detached(name, attempt=9, fenced=fenced).send(topic, b"junk")
+        await owner.commit_detached(name, [1], fenced=fenced)
+        with pytest.raises(Forbidden, match="another application's"):
+            await thief.detached(name, attempt=10, fenced=fenced).send(topic, b"junk")
+        assert [message.body async for message in admin.read(topic)] == [b"bill"]

@@ -178,6 +178,8 @@ class Publisher:
 
     def _repeats(self, peer: Peer, correlation: int, incoming: Incoming, topic: Topic) -> bool:
         """Is this batch known? Then it is answered like the first one, now or when that is safe."""
+        if peer.rights is not None:
+            self._pending.check_sender(peer.rights, incoming)
         if self._pending.joins(peer, correlation, incoming):
             return True
         stored = self._pending.stored(incoming)
@@ -236,8 +238,11 @@ class Publisher:
             self._traffic.refuse(topic.id, "limit", rows)
         return over
 
-    def check_unused(self, incoming: Incoming, topic: Topic) -> None:
-        """Raise if this batch would be stored under numbers that are another topic's."""
+    def check_unused(self, peer: Peer, incoming: Incoming, topic: Topic) -> None:
+        """Raise if this batch would be stored under numbers that are another topic's, or another
+        application's."""
+        if peer.rights is not None:
+            self._pending.check_sender(peer.rights, incoming)
         self._pending.check_unused(incoming, topic.id)
 
     def to_append(self, peer: Peer, batch: Payload, incoming: Incoming, topic_id: int) -> Append:

@@ -66,7 +66,7 @@ class OncePublisher:
             over = self._publisher.turn_away(peer, frame.payload, incoming, topic)
             if over is not None:
                 raise over
-            self._publisher.check_unused(incoming, topic)
+            self._publisher.check_unused(peer, incoming, topic)
             append = self._publisher.to_append(peer, frame.payload, incoming, topic.id)
             ticket = self._slots.enter(topic, frame.payload) if incoming.ordered else 0
             return await self._store(append, ticket)

@@ -24,6 +24,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import (
     BadRequest,
     Fenced,
+    Forbidden,
     OverLimit,
     TernError,
     TransactionEnded,
@@ -42,6 +43,7 @@ from ternmq.storage.messages.transactions import (
     TransactionOutcome,
     TransactionTable,
 )
+from ternmq.wire.actions import Action as AclAction
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.transactions import (
     Action,
@@ -118,6 +120,7 @@ class HalfBatches:
         own = (incoming.producer, incoming.first_sequence)
         while info.key in self._ending or own in self._staging.get(info.key, {}):
             await self._settled(info.key)
+        self._check_name(peer.rights, info, incoming.topic)
         if self._published(info):
             return HalfStored(stored_at_ms=self._now_ms(), committed=True)
         one = self._writable(info, incoming.app)
@@ -137,6 +140,21 @@ class HalfBatches:
         self._staging.setdefault(info.key, {})[own] = done
         await self._store(append, done, lambda: self._staged(info.key, own, ticket))
         return HalfStored(stored_at_ms=append.stored_at_ms)
+
+    def _check_name(self, rights: Rights | None, info: HalfInfo, topic: str) -> None:
+        """The name of a detached transaction is the application's that used it first: others could
+        fence its attempts, or publish under it what it then takes for its own."""
+        if rights is None or not info.name:
+            return
+        users = {one.app for one in self._halves.attempts(info.name).values()}
+        if any(app and not rights.is_app(app) for app in users):
+            if rights.may(AclAction.OPERATE, "topic", topic):
+                return
+            raise Forbidden(
+                f"the detached transaction {info.name!r} is another application's: take another "
+                f"name, or: tern grant add {rights.name} operate {topic}",
+                identity=rights.name,
+            )
 
     def _writable(self, info: HalfInfo, app: str) -> OpenTransaction | None:
         """The transaction, if it may still take batches; None if this is its first."""

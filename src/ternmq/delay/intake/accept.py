@@ -130,6 +130,8 @@ class Acceptor:
         # What the broker would refuse at the end is refused at the door.
         check_app(topic, peer.hello.app if peer.hello else "")
         check_body_sizes(topic, incoming, frame.payload)
+        if peer.rights is not None:
+            self._pending.check_sender(peer.rights, incoming)
         if self._pending.joins(peer, frame.correlation, incoming):
             return
         stored = self._pending.stored(incoming)

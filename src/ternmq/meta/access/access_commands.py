@@ -161,6 +161,21 @@ def make_admin(
     return True
 
 
+def make_alike(registry: Registry, *, now_ms: int) -> None:
+    """Once per registry: of what every server makes the salts of users that are not there; blocks.
+    Servers that are known by certificates share nothing else that others do not know."""
+    name, alike = access_topic(TOKEN_KEYS), secrets.token_hex(32)
+    settings = entry_settings(AccessEntry(alike=alike))
+    [made] = registry.create_topics([NewTopic(name=name, settings=settings, created_at_ms=now_ms)])
+    if not read_entry(made.settings.apps).alike:
+        registry.update_topic(name, lambda held: _with_alike(held, alike))
+
+
+def _with_alike(held: TopicSettings, alike: str) -> TopicSettings:
+    entry = read_entry(held.apps)
+    return held if entry.alike else entry_settings(replace(entry, alike=alike))
+
+
 def _with_password(held: TopicSettings, verifier: Verifier) -> TopicSettings:
     entry = read_entry(held.apps)
     grants = [*ADMIN_ENTRY.grants, *(g for g in entry.grants if g not in ADMIN_ENTRY.grants)]

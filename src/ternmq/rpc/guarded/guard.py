@@ -100,7 +100,7 @@ class Guard:
 
     def verifier(self, user: str) -> Verifier:
         """Of a user, or one that nobody can prove, in the same time."""
-        nobody = scram.nobody(self._secret, user)
+        nobody = scram.nobody(self.book.token_keys.alike.encode() or self._secret, user)
         entry = self.book.user(user)
         return entry.verifier if entry is not None and entry.verifier is not None else nobody
 

@@ -16,7 +16,8 @@ from ternmq.wire.messages.hello import BY_SCRAM
 from ternmq.wire.messages.limits import AccessToken, Grant, User, Verifier
 
 TOKEN_KEYS = "*tokens"
-"""Not a name or pattern: the entry that keeps by which keys tokens are signed."""
+"""Not a name or pattern: the entry of what all servers share, such as keys that tokens are signed
+by."""
 TOKENS_MAX = 100
 """Of one user that have not ended."""
 GRANTS_MAX = 1_000
@@ -43,6 +44,8 @@ class AccessEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Only of `TOKEN_KEYS`: for whom they sign."""
     token_keys: dict[str, str] = {}
     """Public keys by their ids; the private ones are with the meta servers that made them."""
+    alike: str = ""
+    """Only of `TOKEN_KEYS`: of what all servers make the same salt for a user that is not there."""
 
     def line(self) -> str:
         """As it is stored."""

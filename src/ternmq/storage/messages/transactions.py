@@ -104,6 +104,8 @@ class TransactionOutcome(msgspec.Struct, array_like=True, frozen=True, kw_only=T
     Not kept for unfenced ones, whose writers do not ask and may be many."""
     attempts: list[int] = []
     """Of a detached commit, which has one outcome for all of them: those that count."""
+    app: str = ""
+    """Whose it was; not known of what lay on other broker groups only, or ended before 0.2."""
 
 
 class _TransactionsState(msgspec.Struct, array_like=True, kw_only=True):
@@ -221,6 +223,7 @@ class TransactionTable:
                 at_ms=at_ms,
                 placed=placed,
                 attempts=attempts if state == "committed" else [],
+                app=next((one.app for one in ended if one is not None), ""),
             )
             self._note_name(key)
         for key in decision.transactions[len(outcomes) :]:
