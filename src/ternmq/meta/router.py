@@ -138,6 +138,7 @@ class MetaRouter:
     ) -> None:
         """With a guard nobody reaches this but by `door`."""
         self.door: Handler = self if guard is None else GuardedHandler(self, guard)
+        self._guarded = guard is not None
         self._clients = clients
         self._directory = directory
         self._routes = routes
@@ -425,6 +426,8 @@ class MetaRouter:
             cluster=self._directory.cluster,
             registry_at_ms=self._directory.news.answered_at_ms,
             insecure=identity.insecure,
+            guarded=self._guarded,
+            guarded_otherwise=self.registrar.guarded_otherwise(self._guarded),
             **tls_facts(identity.tls),
         )
 
