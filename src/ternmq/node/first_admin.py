@@ -16,7 +16,6 @@ from ternmq.meta.access.access_commands import ADMIN, ADMIN_FILE, make_admin, ma
 from ternmq.meta.registries.registry import Registry
 from ternmq.node.config import NodeConfig
 from ternmq.security.access.book import AccessBook
-from ternmq.wire.actions import Action
 
 BOOTSTRAP = "tern user bootstrap"
 
@@ -61,4 +60,4 @@ def ensure_admin(registry: Registry, path: Path, clock: Clock) -> None:
 
 def _may_grant(book: AccessBook, name: str) -> bool:
     rights = book.rights(name)
-    return rights is not None and rights.may(Action.GRANT, "user", "")
+    return rights is not None and rights.may_grant

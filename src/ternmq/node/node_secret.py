@@ -11,7 +11,8 @@ from pathlib import Path
 from ternmq.core.errors import BadConfig
 from ternmq.node.config import NodeConfig
 from ternmq.rpc.node_proof import NodeSecret
-from ternmq.security.private_files import make_once, too_open
+from ternmq.security.file_modes import too_open
+from ternmq.security.private_files import make_once
 
 FILE = "node-secret"
 SIZE_MAX = 4_096

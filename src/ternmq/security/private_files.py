@@ -1,27 +1,15 @@
 """Small files that are for one account only (0600): written whole or not at all, and synced.
 
-Passwords, keys and secrets are made by this, and by `too_open` it is decided alike for all of them
-whether others may read what somebody else has made. Raises `OSError`; whoever asks says in his own
-words what could not be written. Never reads.
+Passwords, keys and secrets are made by this. Raises `OSError`; whoever asks says in his own words
+what could not be written. Never reads.
 """
 
 import os
 import secrets
-import stat
 from contextlib import suppress
 from pathlib import Path
 
 PRIVATE = 0o600
-NOT_OWN, NOT_GIVEN = 0o077, 0o027
-"""What nobody else may do with a file of this account; with one that another account put here for
-us (root, an orchestrator), which its group may read: that is how we do."""
-
-
-def too_open(file: int) -> int:
-    """The mode of an open file if others may use what is in it, else 0."""
-    found = os.fstat(file)
-    mode = stat.S_IMODE(found.st_mode)
-    return mode if mode & (NOT_OWN if found.st_uid == os.geteuid() else NOT_GIVEN) else 0
 
 
 def write_new(path: Path, content: bytes, mode: int = PRIVATE) -> None:

@@ -123,7 +123,7 @@ class Publisher:
         self._topics.check_auto(incoming.topic)
 
         async def make() -> None:
-            topic = await self._topics.auto_create(incoming.topic)
+            topic = await self._topics.auto_create(incoming.topic, peer)
             self._accept(peer, frame, incoming, topic)
 
         self._pending.later(peer, frame, make())

@@ -48,7 +48,7 @@ class OncePublisher:
 
     async def publish(self, peer: Peer, frame: Frame) -> PublishedOnce:
         incoming = check_now(frame.payload)
-        topic = await self._topics.get_or_create(incoming.topic)
+        topic = await self._topics.get_or_create(incoming.topic, peer)
         self._publisher.admit(peer, frame.payload, incoming, topic)
         ids = row_ids(frame.payload)
         claims = [(topic.id, one) for one in ids]

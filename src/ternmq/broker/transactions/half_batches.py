@@ -110,7 +110,7 @@ class HalfBatches:
             raise BadRequest("a transaction is asked about, or expires, within 30 days")
         if incoming.delayed != bool(info.later):
             raise BadRequest("a transaction cannot hold delayed messages: send them after it")
-        topic = await self._topics.get_or_create(incoming.topic)
+        topic = await self._topics.get_or_create(incoming.topic, peer)
         self._publisher.admit(peer, batch, incoming, topic)
         # Delayed rows lie in a topic of their delay server, and say themselves which they are for.
         place = await self._topics.later_of(info.later) if info.later else topic
@@ -129,6 +129,8 @@ class HalfBatches:
                 raise used_elsewhere(incoming)
             return HalfStored(stored_at_ms=one.last_at_ms, duplicate=True)
         self._check_owner(info, one, incoming.producer)
+        if one is None:
+            self._check_quota(peer)
         over = self._publisher.turn_away(peer, batch, incoming, topic)
         if over is not None:
             raise over
@@ -178,6 +180,14 @@ class HalfBatches:
         if len(one.halves) >= BATCHES_MAX:
             raise OverLimit(f"a transaction has at most {BATCHES_MAX} batches; send larger ones")
         return one
+
+    def _check_quota(self, peer: Peer) -> None:
+        """One more that is open, of all applications that this user may be."""
+        use, rights = peer.use, peer.rights
+        if use is None or rights is None or not use.quota.halves_max:
+            return
+        there = sum(n for app, n in self._halves.open_of.items() if rights.is_app(app))
+        use.check_made("halves", there, use.quota.halves_max)
 
     def _published(self, info: HalfInfo) -> bool:
         """Whoever writes again what is published has nothing to do; only for unfenced names."""

@@ -26,7 +26,7 @@ from ternmq.intake.pending_batches import (
     append_of,
     used_elsewhere,
 )
-from ternmq.intake.topic_rules import check_app, check_body_sizes, check_new_topic
+from ternmq.intake.topic_rules import check_app, check_body_sizes, check_new_topic, made_for
 from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.group_commit import GroupCommit
 from ternmq.replication.message_target import MessageTarget
@@ -121,7 +121,8 @@ class Acceptor:
         check_new_topic(incoming.topic, auto_create=self._auto_create)
 
         async def make() -> None:
-            topic = await self._directory.create_topic(incoming.topic, TopicSettings())
+            settings = made_for(peer.use, TopicSettings(), self._directory.topics)
+            topic = await self._directory.create_topic(incoming.topic, settings)
             self._accept(peer, frame, incoming, topic)
 
         self._pending.later(peer, frame, make())
@@ -141,6 +142,8 @@ class Acceptor:
             flags = self._pending.flags.now
             answer_repeat(peer, frame.correlation, stored, incoming.row_count, flags)
             return
+        if peer.use is not None:
+            peer.use.check_sending(incoming.row_count, len(frame.payload))
         append = append_of(frame.payload, incoming, topic.id, self._now_ms(), peer.endpoints)
         self._store.names[topic.id] = topic.name
         pending = PendingAccept(append, peer, frame.correlation)

@@ -26,6 +26,7 @@ from ternmq.security.access import scram
 from ternmq.security.access.audit import AuditLog
 from ternmq.security.access.book import AccessBook
 from ternmq.security.access.failed_logins import FailedLogins
+from ternmq.security.access.quota import UserUse
 from ternmq.security.access.rights import Right, Rights, lost
 from ternmq.wire.actions import ACTIONS, ALSO_BY, Action
 from ternmq.wire.frame import Frame
@@ -36,6 +37,8 @@ from ternmq.wire.resources import RESOURCES, Resource, batch_names
 STALE_S = 24 * 3600.0
 """So long a server goes on with what it knew while no registry answers."""
 KNOWN_MAX = 10_000
+USES_MAX = 10_000
+"""Users that are counted for, beyond those who are connected."""
 NAME_SIZE_MAX = 255
 """Also of topics of ours, which have a name within theirs."""
 
@@ -66,6 +69,7 @@ class GuardedState(Protocol):
     rights: Rights | None
     known: set[object]
     used: set[Right]
+    asked: int
 
 
 class Guard:
@@ -88,7 +92,8 @@ class Guard:
         self._secret = secret
         self.failed_logins = FailedLogins(monotonic)
         self._peers: dict[Peer, None] = {}
-        self._of_user: dict[str, int] = {}
+        self._uses: dict[str, UserUse] = {}
+        self._monotonic = monotonic
         book.follow(self._recheck)
 
     # Coming and going.
@@ -117,26 +122,31 @@ class Guard:
         rights = peer.rights
         if rights is None:
             return
-        entry, there = self.book.user(rights.name), self._of_user.get(rights.name, 0)
-        if entry is not None and entry.connections_max and there >= entry.connections_max:
-            raise OverLimit(
-                f"{rights.name!r} has its {entry.connections_max} connections here; share "
-                f"connections, or: tern quota set {rights.name} --connections N"
-            )
+        use = self.use_of(rights.name)
+        use.connect(reserved=rights.may_grant)
+        peer.use = use
         self._peers[peer] = None
-        self._of_user[rights.name] = there + 1
         self.audit.note("login", who=rights.name, address=address_of(peer), result="ok")
 
     def leave(self, peer: Peer) -> None:
         if peer in self._peers and peer.rights is not None:
             del self._peers[peer]
-            name = peer.rights.name
-            self._of_user[name] -= 1
-            if not self._of_user[name]:
-                del self._of_user[name]
+            assert peer.use is not None
+            peer.use.connections -= 1
+
+    def use_of(self, name: str) -> UserUse:
+        """Kept when the last connection ends: who comes back has not waited."""
+        use = self._uses.get(name)
+        if use is None:
+            if len(self._uses) >= USES_MAX:
+                self._uses = {name: each for name, each in self._uses.items() if each.connections}
+            use = self._uses[name] = UserUse(name, self.book.quota(name), self._monotonic)
+        return use
 
     def _recheck(self) -> None:
         """The book changed: nobody keeps what was taken away."""
+        for name, use in self._uses.items():
+            use.change(self.book.quota(name))
         for peer in list(self._peers):
             before = peer.rights
             assert before is not None

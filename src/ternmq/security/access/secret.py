@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ternmq.core.errors import BadConfig
-from ternmq.security.private_files import too_open
+from ternmq.security.file_modes import too_open
 
 HIDDEN: Final = "***"
 SIZE_MAX = 4_096

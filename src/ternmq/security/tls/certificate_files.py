@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ternmq.core.errors import BadConfig
-from ternmq.security.private_files import too_open
+from ternmq.security.file_modes import too_open
 
 Stamp = tuple[int, int, int] | None
 """Of one file: changed when, how long, which; None: it is not there."""

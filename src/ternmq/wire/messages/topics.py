@@ -43,6 +43,8 @@ class TopicSettings(Record, frozen=True):
     """Or on these."""
     placement: Placement | None = None
     """Only of one topic of our own."""
+    made_by: str = ""
+    """The user that made it, where security is on: it counts against that one's quota."""
 
 
 class Topic(Record, frozen=True):
