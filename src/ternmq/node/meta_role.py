@@ -71,7 +71,7 @@ async def serving_meta_role(
         _seen_standings(directory, config, real=open_registry is None),
         guarding(
             directory,
-            on=security,
+            listener=config.meta.listener,
             data_dir=config.data_dir,
             server="meta",
             secret=secret,

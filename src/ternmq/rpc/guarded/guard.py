@@ -28,6 +28,7 @@ from ternmq.security.access.book import AccessBook
 from ternmq.security.access.failed_logins import FailedLogins
 from ternmq.security.access.quota import UserUse
 from ternmq.security.access.rights import Right, Rights, lost
+from ternmq.security.access.token import TokenClaims
 from ternmq.wire.actions import ACTIONS, ALSO_BY, Action
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.limits import Verifier
@@ -63,6 +64,14 @@ class TopicFacts(Protocol):
         """For how long no registry was heard."""
 
 
+class Issuer(Protocol):
+    """Somebody outside whose tokens are taken; `security.access.oidc_keys.OidcKeys`."""
+
+    def is_of(self, text: str) -> bool: ...
+
+    def claims(self, text: str, now_ms: int) -> TokenClaims: ...
+
+
 class GuardedState(Protocol):
     """A peer as the guard knows it."""
 
@@ -84,10 +93,13 @@ class Guard:
         secret: bytes,
         monotonic: Callable[[], float],
         now_ms: Callable[[], int],
+        issuer: Issuer | None = None,
     ) -> None:
+        """`issuer`: whose tokens are taken besides our own."""
         self.book = book
         self.audit = audit
         self.now_ms = now_ms
+        self._issuer = issuer
         self._topics = topics
         self._secret = secret
         self.failed_logins = FailedLogins(monotonic)
@@ -108,6 +120,15 @@ class Guard:
         nobody = scram.nobody(self.book.token_keys.alike.encode() or self._secret, user)
         entry = self.book.user(user)
         return entry.verifier if entry is not None and entry.verifier is not None else nobody
+
+    def token_claims(self, text: str) -> TokenClaims:
+        """Whom a token names, of ours or of the issuer; raises `Unauthorized`."""
+        issuer = self._issuer
+        if issuer is None or not issuer.is_of(text):
+            return self.book.token_claims(text, self.now_ms())
+        claims = issuer.claims(text, self.now_ms())
+        self.book.check_claims(claims)
+        return claims
 
     def check_failures(self, host: str, user: str) -> None:
         """Raises `OverLimit` for who has failed too often, and writes down that it tries on."""

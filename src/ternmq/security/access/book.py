@@ -168,15 +168,19 @@ class AccessBook:
         """Whom a token names, as this server knows tokens; raises `Unauthorized`."""
         keys = self.token_keys
         claims = read_token(text, keys.token_keys, cluster=keys.cluster, now_ms=now_ms)
+        self.check_claims(claims)
+        return claims
+
+    def check_claims(self, claims: TokenClaims) -> None:
+        """Of a token whose signature is right; raises `Unauthorized`."""
         wrong = self._refusal(claims)
         if wrong is not None:
             raise Unauthorized(f"this token is of no use any more: {wrong}")
-        return claims
 
     def _refusal(self, token: TokenClaims) -> str | None:
         entry = self.user(token.sub)
         if entry is None:
-            return "its user is gone"
+            return "there is no such user"
         return refusal(token, self.token_keys) or refusal(token, entry)
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 from ternmq.core.clock import SystemClock
 from ternmq.rpc.address import join_address
 from ternmq.rpc.connection import Connection
-from ternmq.rpc.guarded.guard import Guard
+from ternmq.rpc.guarded.guard import Guard, Issuer
 from ternmq.rpc.guarded.guarded_peer import GuardedHandler
 from ternmq.rpc.guarded.user_login import UserGreeting, UserLogin
 from ternmq.rpc.node_proof import NodeGate
@@ -116,7 +116,10 @@ class GuardedServer:
 
 @asynccontextmanager
 async def guarded_server(
-    folder: Path, tls: ServerTls | None = None, connections_max: int = 10_000
+    folder: Path,
+    tls: ServerTls | None = None,
+    connections_max: int = 10_000,
+    issuer: Issuer | None = None,
 ) -> AsyncIterator[GuardedServer]:
     clock, book, topics = SystemClock(), AccessBook(), Topics()
     path = folder / "audit.log"
@@ -128,6 +131,7 @@ async def guarded_server(
         secret=b"alike",
         monotonic=clock.monotonic,
         now_ms=clock.now_ms,
+        issuer=issuer,
     )
     server = GuardedServer("", book, topics, guard, path)
     gate = NodeGate(SECRET, "broker", "main", now=clock.monotonic)
