@@ -26,9 +26,9 @@ from typing import Any
 from benchmarks.machine import describe
 from benchmarks.peers.process import ServerProcess, free_ports
 from ternmq.discovery.cluster_access import ClusterAccess
-from ternmq.discovery.registration import registered
-from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
+from ternmq.node.joining.registration import registered
+from ternmq.node.joining.remote_directory import RemoteDirectory, remote_directory
 from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeIdentity, NodeSecret
 from ternmq.wire.messages.hello import BROKER
 from ternmq.wire.messages.servers import Route

@@ -31,6 +31,12 @@ class Module:
     def shipped(self) -> bool:
         return self.path.is_relative_to(PACKAGE)
 
+    @property
+    def dotted(self) -> str:
+        """As imports name it; of a module in `src`."""
+        parts = self.path.relative_to(PACKAGE.parent).with_suffix("").parts
+        return ".".join(part for part in parts if part != "__init__")
+
 
 @cache
 def modules() -> tuple[Module, ...]:

@@ -128,7 +128,7 @@ def test_what_says_that_it_is_pure_is_held_to_it() -> None:
         name
         for module in modules()
         if module.shipped and any(map(PURE_CLAIM.search, claims(module)))
-        for name in [dotted(module)]
+        for name in [module.dotted]
         if not any(name == one or name.startswith(f"{one}.") for one in held)
     ]
 
@@ -142,12 +142,6 @@ def claims(module: Module) -> list[str]:
         ast.get_docstring(node) for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)
     ]
     return [text for text in said if text]
-
-
-def dotted(module: Module) -> str:
-    """As imports name it."""
-    parts = module.path.relative_to(PACKAGE.parent).with_suffix("").parts
-    return ".".join(part for part in parts if part != "__init__")
 
 
 def test_nothing_is_left_for_later_in_a_comment() -> None:

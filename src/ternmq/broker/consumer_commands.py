@@ -6,7 +6,7 @@ from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.large_acks import SLICE
 from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.delivery.pull import PullHandler
-from ternmq.broker.groups.consumer_group import ConsumerSession, client_state
+from ternmq.broker.groups.consumer_group import ConsumerSession
 from ternmq.broker.groups.filter import parse_filter
 from ternmq.core.errors import BadFilter, BadRequest
 from ternmq.rpc.peer import Peer
@@ -51,7 +51,7 @@ class ConsumerCommands:
 
     def pull(self, peer: Peer, frame: Frame) -> None:
         request = unpack(frame.payload, Pull)
-        consumer = _consumer(peer, request.subscription)
+        consumer = self._consumer(peer, request.subscription)
         if request.done:
             self._ack_handler.settle(consumer, request.done)
             _rest(peer, len(request.done))
@@ -59,7 +59,7 @@ class ConsumerCommands:
 
     def ack(self, peer: Peer, frame: Frame) -> None:
         request = unpack(frame.payload, Ack)
-        consumer = _consumer(peer, request.subscription)
+        consumer = self._consumer(peer, request.subscription)
         if len(request.done) > SLICE:
             self._ack_handler.settle_much(peer, frame, consumer, request.done)
         elif frame.flags & _ONE_WAY:
@@ -68,24 +68,23 @@ class ConsumerCommands:
             self._ack_handler.answer(peer, frame.correlation, consumer, request.done)
 
     def renew(self, peer: Peer, request: Renew) -> Record:
-        return self._consumers.renew(_consumer(peer, request.subscription), request)
+        return self._consumers.renew(self._consumer(peer, request.subscription), request)
 
     def leave(self, peer: Peer, request: Leave) -> Record:
-        consumer = client_state(peer).consumers.get(request.subscription)
+        consumer = self._consumers.find(peer, request.subscription)
         if consumer is not None:
             self._ack_handler.leaves(consumer)
-            self._consumers.leave(peer, consumer)
+            self._consumers.leave(consumer)
         return Empty()
+
+    def _consumer(self, peer: Peer, subscription: int) -> ConsumerSession:
+        consumer = self._consumers.find(peer, subscription)
+        if consumer is None:
+            raise BadRequest(f"subscription {subscription} is not of this connection; join first")
+        return consumer
 
 
 def _rest(peer: Peer, verdicts: int) -> None:
     """Whoever acks a million rows out of order gets about half of the loop, not all of it."""
     if verdicts > VERDICTS_FREE:
         peer.rest(verdicts * REST_PER_VERDICT_S)
-
-
-def _consumer(peer: Peer, subscription: int) -> ConsumerSession:
-    consumer = client_state(peer).consumers.get(subscription)
-    if consumer is None:
-        raise BadRequest(f"subscription {subscription} is not of this connection; join first")
-    return consumer

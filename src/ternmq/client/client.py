@@ -18,6 +18,14 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin.admin import Admin
 from ternmq.client.admin.delays import CancelResult, Delayed, Delays
 from ternmq.client.config import DEFAULT_APP, ClientConfig, ConnectOptions, make_config
+from ternmq.client.confirming.confirm import (
+    check_group,
+    check_receipt,
+    confirm,
+    make_confirm_request,
+    refuse_confirm,
+    take_confirm_request,
+)
 from ternmq.client.consuming.consumer import Consumer
 from ternmq.client.consuming.subscription_plan import (
     ConsumerOptions,
@@ -35,14 +43,6 @@ from ternmq.client.model.outgoing import (
 )
 from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.model.times import shown
-from ternmq.client.producing.confirm import (
-    check_group,
-    check_receipt,
-    confirm,
-    make_confirm_request,
-    refuse_confirm,
-    take_confirm_request,
-)
 from ternmq.client.producing.producer import Producer, Stats
 from ternmq.client.producing.send_many import SendMany
 from ternmq.client.producing.send_once import OnceReceipt

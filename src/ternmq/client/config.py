@@ -1,13 +1,17 @@
 """What an application may set on `connect`, and the limits of each value.
 
-`connect(url, app=..., **options)` collects its keywords into one frozen `ClientConfig`. An unknown
+`connect(url, app=..., **options)` collects its keywords into one frozen `ClientConfig`. Types and
+limits stand with the fields and are checked by msgspec; the texts of refusals are ours. An unknown
 or impossible value is refused before anything runs, with a text that names the nearest option.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
+from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from ternmq.batch.layout import BODY_SIZE_MAX, ROWS_MAX, Encoding
 from ternmq.client.model.arguments import check_options
@@ -34,6 +38,12 @@ DURATIONS = {
     "wait": (0.0, 24 * 3600.0),
 }
 """The limits of what may be given in seconds or as a timedelta."""
+
+
+def _from_to(low: int, high: int) -> msgspec.Meta:
+    """Both ends allowed."""
+    return msgspec.Meta(ge=low, le=high)
+
 
 _ENCODINGS: dict[str, Encoding] = {
     "zstd": Encoding.ZSTD,
@@ -88,11 +98,11 @@ class ClientConfig:
     """Who sends and consumes; shown by the broker, checked by closed topics."""
     codec: Codec | CodecName | None = None
     """Turns objects into bodies and back: 'json', 'msgpack', an object with encode and decode."""
-    buffer_messages_max: int = 100_000
+    buffer_messages_max: Annotated[int, _from_to(1, 100_000_000)] = 100_000
     """Messages accepted and not yet answered."""
-    buffer_size_max: int = 64 * MIB
+    buffer_size_max: Annotated[int, _from_to(64 * KIB, 64 * 1024 * MIB)] = 64 * MIB
     """Bytes accepted and not yet answered."""
-    body_size_max: int = BODY_SIZE_MAX
+    body_size_max: Annotated[int, _from_to(1, BODY_SIZE_MAX)] = BODY_SIZE_MAX
     """Bytes of one body, before compression; over it the caller is told `TooLarge` at once."""
     on_full: OnFull = "wait"
     """Over one of these bounds: let the caller wait, or raise `BufferFull`."""
@@ -104,27 +114,27 @@ class ClientConfig:
     """No answer: also send to another group, though the first may have stored it."""
     avoid_failing: bool = True
     """A server that failed gets nothing for a growing time, while there are others."""
-    tries_max: int | None = None
+    tries_max: Annotated[int, _from_to(1, 1000)] | None = None
     """How often a message is tried at most, on whatever servers; None: until its time is over."""
-    tries_max_nowait: int | None = None
+    tries_max_nowait: Annotated[int, _from_to(1, 1000)] | None = None
     """The same for one-way messages."""
     delivery_timeout: float = 60.0
     """Seconds from `send` until it gives up."""
     request_timeout: float = 5.0
     """Seconds without an answer until the same bytes are sent again."""
-    resend_times: int = 3
+    resend_times: Annotated[int, _from_to(0, 1000)] = 3
     """One-way messages: how often they are sent again while nobody answers."""
     resend_after: float = 30.0
     """One-way messages: seconds without an answer until they are sent again, or given up."""
     compression: Compression = "zstd"
-    batch_rows_max: int = 4096
-    batch_size_max: int = 1 * MIB
+    batch_rows_max: Annotated[int, _from_to(1, ROWS_MAX)] = 4096
+    batch_size_max: Annotated[int, _from_to(1, 3 * MIB)] = 1 * MIB
     """Bytes of bodies in one request, before compression; one larger body travels alone."""
-    inflight_max: int = 8
+    inflight_max: Annotated[int, _from_to(1, 256)] = 8
     """Requests of one topic under way at the same time."""
     spool: str | Path | None = None
     """A directory in which messages are kept from `send` until a broker has them."""
-    spool_size_max: int = 1024 * MIB
+    spool_size_max: Annotated[int, _from_to(64 * KIB, 1024 * 1024 * MIB)] = 1024 * MIB
     """Bytes in the spool that no broker has taken yet."""
     unsent: str | Path | None = None
     """A file for one-way messages that no broker stored, for people: `tern unsent`."""
@@ -166,30 +176,15 @@ class ClientConfig:
         if isinstance(self.token, Secret) and not self.token.reveal():
             raise BadConfig("token is a text that is not empty; leave it out for no login")
         find_codec(self.codec)
-        _one_of("on_full", self.on_full, ("wait", "raise"))
-        _one_of("compression", self.compression, tuple(_ENCODINGS))
-        _one_of("choose", self.choose, get_args(Choosing))
-        for name in ("allow_duplicates", "avoid_failing", "lazy"):
-            if not isinstance(getattr(self, name), bool):
-                raise BadConfig(f"{name} is {shown(getattr(self, name))}; it is True or False")
+        for name, kind in _plain_kinds().items():
+            _check(name, kind, getattr(self, name))
         if self.on_error is not None and not callable(self.on_error):
             raise BadConfig(
                 f"on_error is {shown(self.on_error)}; it is a function that takes (topic, error)"
             )
-        _within("buffer_messages_max", self.buffer_messages_max, 1, 100_000_000)
-        _within("buffer_size_max", self.buffer_size_max, 64 * KIB, 64 * 1024 * MIB)
-        _within("body_size_max", self.body_size_max, 1, BODY_SIZE_MAX)
         for name, (low, high) in DURATIONS.items():  # A timedelta becomes seconds.
             seconds = seconds_of(name, getattr(self, name), low, high, BadConfig)
             object.__setattr__(self, name, seconds)
-        for name in ("tries_max", "tries_max_nowait"):
-            if getattr(self, name) is not None:
-                _within(name, getattr(self, name), 1, 1000)
-        _within("resend_times", self.resend_times, 0, 1000)
-        _within("batch_rows_max", self.batch_rows_max, 1, ROWS_MAX)
-        _within("batch_size_max", self.batch_size_max, 1, 3 * MIB)
-        _within("inflight_max", self.inflight_max, 1, 256)
-        _within("spool_size_max", self.spool_size_max, 64 * KIB, 1024 * 1024 * MIB)
         if self.unsent is not None:
             if not isinstance(self.unsent, str | Path) or not Path(self.unsent).parent.is_dir():
                 raise BadConfig(f"unsent is {self.unsent!r}; it is the path of a file to be")
@@ -215,16 +210,43 @@ class ClientConfig:
         return _ENCODINGS[self.compression]
 
 
-def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in known:
-        raise BadConfig(f"{name} is {shown(value)}; it can be {', '.join(map(repr, known))}")
+@cache
+def _plain_kinds() -> dict[str, Any]:
+    """The types of the settings that msgspec can check: truth, words, and numbers with limits."""
+    hints = get_type_hints(ClientConfig, include_extras=True)
+    return {
+        name: kind
+        for name, kind in hints.items()
+        if kind is bool or get_origin(kind) is Literal or _limits(kind) is not None
+    }
 
 
-def _within(name: str, value: object, low: int, high: int) -> None:
+def _limits(kind: Any) -> msgspec.Meta | None:
+    """Of a number, or of one that may be left out."""
+    for each in (kind, *get_args(kind)):
+        for meta in getattr(each, "__metadata__", ()):
+            if isinstance(meta, msgspec.Meta):
+                return meta
+    return None
+
+
+def _check(name: str, kind: Any, value: object) -> None:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        raise BadConfig(f"{name} is {_refusal(kind, value)}") from None
+
+
+def _refusal(kind: Any, value: object) -> str:
+    """What was given, and what it can be."""
+    limits = _limits(kind)
+    if limits is None:
+        words = ", ".join(map(repr, get_args(kind)))
+        return f"{shown(value)}; it {f'can be {words}' if words else 'is True or False'}"
+    between = f"{limits.ge} to {limits.le}"
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadConfig(f"{name} is {typed(value)}; it is a whole number, {low} to {high}")
-    if not low <= value <= high:
-        raise BadConfig(f"{name} is {shown(value)}; it can be {low} to {high}")
+        return f"{typed(value)}; it is a whole number, {between}"
+    return f"{shown(value)}; it can be {between}"
 
 
 def make_config(options: Mapping[str, Any]) -> ClientConfig:

@@ -20,10 +20,10 @@ from ternmq.client.transactions.half_sender import HalfSender
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
+from ternmq.client.transport.user_login import Login
 from ternmq.core.clock import Clock
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
-from ternmq.rpc.guarded.user_login import Login
 
 if TYPE_CHECKING:
     from ternmq.client.spool.spooling_producer import SpoolingProducer

@@ -21,7 +21,7 @@ from ternmq.security.access.book import TOKEN_KEYS, AccessBook
 from ternmq.wire.messages.topics import Topic
 
 if TYPE_CHECKING:
-    from ternmq.security.access.oidc_keys import OidcKeys
+    from ternmq.discovery.oidc_keys import OidcKeys
 
 log = get_logger()
 
@@ -71,7 +71,7 @@ async def guarding(
 def _issuer_keys(listener: ListenerConfig, clock: Clock) -> "OidcKeys | None":
     if not listener.oidc.oidc_issuer:
         return None
-    from ternmq.security.access.oidc_keys import OidcKeys  # Brings an HTTP client along.
+    from ternmq.discovery.oidc_keys import OidcKeys  # Brings an HTTP client along.
 
     return OidcKeys(listener.oidc, monotonic=clock.monotonic)
 

@@ -14,8 +14,8 @@ from ternmq.core.clock import Clock
 from ternmq.delay.server import serving_delay
 from ternmq.metrics.samples import Source
 from ternmq.node.addresses import broker_place, broker_route, delay_place, delay_route, node_url
-from ternmq.node.cluster_join import access_of
 from ternmq.node.config import NodeConfig
+from ternmq.node.joining.cluster_join import access_of
 from ternmq.node.member_process import Serve
 from ternmq.node.meta_role import serving_meta_role
 from ternmq.node.metrics_server import serving_metrics

@@ -10,8 +10,8 @@ from functools import partial
 from ternmq.broker.server import serve
 from ternmq.core.clock import Clock
 from ternmq.node.addresses import broker_place, broker_route
-from ternmq.node.cluster_join import access_of
 from ternmq.node.config import NodeConfig
+from ternmq.node.joining.cluster_join import access_of
 from ternmq.node.member_process import serving_member_alone
 from ternmq.rpc.node_proof import NodeSecret
 from ternmq.storage.files.disk import Disk

@@ -9,8 +9,8 @@ from functools import partial
 from ternmq.core.clock import Clock
 from ternmq.delay.server import serving_delay
 from ternmq.node.addresses import delay_place, delay_route
-from ternmq.node.cluster_join import access_of
 from ternmq.node.config import NodeConfig
+from ternmq.node.joining.cluster_join import access_of
 from ternmq.node.member_process import serving_member_alone
 from ternmq.rpc.node_proof import NodeSecret
 from ternmq.storage.files.disk import Disk

@@ -11,10 +11,10 @@ from typing import Protocol
 from ternmq.core.clock import Clock
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import ClusterDirectory
-from ternmq.discovery.registration import registered
 from ternmq.metrics.samples import Source
-from ternmq.node.cluster_join import joined
 from ternmq.node.config import NodeConfig
+from ternmq.node.joining.cluster_join import joined
+from ternmq.node.joining.registration import registered
 from ternmq.node.metrics_server import serving_metrics
 from ternmq.node.node_tls import tls_figures, using_tls
 from ternmq.replication.roles.member_server import MemberServer

@@ -14,18 +14,18 @@ from ternmq.core.process import VERSION
 from ternmq.discovery.guarding import guarding
 from ternmq.meta.connected_clients import ConnectedClients
 from ternmq.meta.directory import MetaDirectory, serving_directory
-from ternmq.meta.prometheus import registry_figures
 from ternmq.meta.registries import url
 from ternmq.meta.registries.registry import Registry
 from ternmq.meta.registries.sql import SqlRegistry
 from ternmq.meta.router import MetaIdentity, MetaRouter
 from ternmq.meta.routing.route_table import RouteTable
-from ternmq.meta.seen_standings import SeenStandings
 from ternmq.meta.server import serving_meta
 from ternmq.metrics.samples import Samples
 from ternmq.node.addresses import meta_address
 from ternmq.node.config import NodeConfig
 from ternmq.node.first_admin import with_admin
+from ternmq.node.meta_prometheus import registry_figures
+from ternmq.node.seen_standings import SeenStandings
 from ternmq.rpc.node_proof import NodeSecret
 from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener

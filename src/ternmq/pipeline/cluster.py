@@ -15,7 +15,7 @@ from ternmq.client.client import Client
 from ternmq.client.client import connect as connect_async
 from ternmq.client.reading.range_reader import Page, RangeReader
 from ternmq.client.transactions.detached import Detached, DetachedEnding
-from ternmq.client.transport.link import back_off
+from ternmq.client.transport.attempts import Attempts
 from ternmq.core.errors import NotMaster, TopicNotFound, Unavailable
 from ternmq.core.units import MIB
 from ternmq.discovery.hidden_topics import DEAD_PREFIX
@@ -224,16 +224,16 @@ class ClusterView:
     def _ask(self, broker_group: str, command: Command, record: Record, answer: type[T]) -> T:
         """For what may be asked again; also while nobody leads that group."""
         cluster = self._client.cluster
-        give_up, failures = time.monotonic() + OUTAGE_S, 0
-        while True:
-            try:
-                asking = cluster.ask(cluster.broker(broker_group), command, record, answer)
-                return loop_thread().run(asking)
-            except (NotMaster, Unavailable):
-                failures += 1
-                if time.monotonic() > give_up:
-                    raise
-                time.sleep(back_off(failures))
+
+        async def ask() -> T:
+            attempts = Attempts(OUTAGE_S)
+            while True:
+                try:
+                    return await cluster.ask(cluster.broker(broker_group), command, record, answer)
+                except (NotMaster, Unavailable) as error:
+                    await attempts.failed(error)
+
+        return loop_thread().run(ask())
 
     def groups_with_dead_letters(self) -> list[str]:
         topics = loop_thread().run(self._client.admin.topics(DEAD_PREFIX))

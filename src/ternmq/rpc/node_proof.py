@@ -156,7 +156,7 @@ class Channel(NamedTuple):
 
 
 class UserProof(Protocol):
-    """A client that proves who it is (`rpc/guarded/user_login.py`)."""
+    """A client that proves who it is (`client/transport/user_login.py`)."""
 
     async def greet(self, call: Call, address: str, channel: Channel) -> Welcome: ...
 

@@ -115,8 +115,6 @@ class Peer(asyncio.BufferedProtocol):
         self.node: NodeIdentity | None = None
         """Which server of the cluster this is, as it has proven."""
         self._entrance = Entrance(pool.gate)
-        self.state: object | None = None
-        """What this kind of server keeps of the connection; made and read by the handler."""
         self.address: tuple[str, int] = ("", 0)
         self.server_address: tuple[str, int] = ("", 0)
         self.endpoints = NOWHERE

@@ -12,6 +12,7 @@ import resource
 import socket
 from collections.abc import AsyncIterator, KeysView
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from ternmq.core.clock import Clock
@@ -216,8 +217,10 @@ def make_listener(
     `tls` nothing is encrypted."""
     keep_freed_memory()
     gate = gate or NodeGate(None, "broker", now=clock.monotonic)
-    pool: ConnectionPool[Peer] = ConnectionPool(limits, clock.monotonic, gate)
-    pool.connections_max = _connections_possible(limits.connections_max)
+    possible = _connections_possible(limits.connections_max)
+    pool: ConnectionPool[Peer] = ConnectionPool(
+        replace(limits, connections_max=possible), clock.monotonic, gate
+    )
     return Listener(pool, handler, clock, asyncio.get_running_loop(), tls)
 
 

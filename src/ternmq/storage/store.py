@@ -162,6 +162,7 @@ class Store:
             segment_size=self._config.segment_size,
             records_max=self._config.segment_batches_max,
             files_open_max=self._config.files_open_max,
+            room=self._disk.room,
             mark=LogMark(self._disk, self._paths.message_mark),
         )
         epochs = self._history.epochs
@@ -191,7 +192,7 @@ class Store:
             safe_offset=opening.safe_offset,
             on_corrupt=on_corrupt,
         )
-        self.messages.stored_at_ms = opening.stored_at_ms
+        self.messages.not_before(opening.stored_at_ms)
         self.messages.prove(opening.acknowledged)
         self.search = Search(self.index, self.consume, self.messages)
         self._epoch_before = max(opening.epoch, epochs.last)

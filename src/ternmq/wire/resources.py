@@ -144,7 +144,7 @@ RESOURCES: dict[Command, Finder] = {
     Command.TOPIC_SET: _named(limits.TopicSet, topic="name"),
     Command.TOPIC_DELETE: _named(TopicNamed, topic="name"),
     Command.LIMIT_SET: _named(limits.LimitSet, app="app"),
-    # Lists, of which only what may be seen is shown: `security/access/narrowing.py`.
+    # Lists, of which only what may be seen is shown: `rpc/guarded/narrowing.py`.
     Command.ROUTES: _nothing,
     Command.STANDINGS: _nothing,
     Command.TOPIC_LIST: _nothing,

@@ -14,16 +14,16 @@ import ternmq
 from ternmq.broker.publishing import confirm
 from ternmq.core.errors import TernError
 from ternmq.core.lifecycle import report_bugs
-from ternmq.discovery.remote_directory import RemoteDirectory
 from ternmq.discovery.routes import RouteCache
 from ternmq.meta.directory import MetaDirectory
+from ternmq.node.joining.remote_directory import RemoteDirectory
 from ternmq.replication.leading.replica_stream import ReplicaStream
 from ternmq.rpc.server import Listener, ServerLimits
 from ternmq.testing import node
 from ternmq.wire.messages.topics import TopicSettings
-from tests.unit.discovery.test_registration import meta
-from tests.unit.discovery.test_remote_directory import directory
 from tests.unit.discovery.test_routes import DELAY, HELLO, MASTER, Meta, address_of, serving
+from tests.unit.node.joining.test_registration import meta
+from tests.unit.node.joining.test_remote_directory import directory
 from tests.waiting import until
 
 

@@ -1,7 +1,7 @@
 """`tern doctor --from-client` against nodes with right and wrong advertised addresses (D7)."""
 
 from ternmq.cli.servers.doctor_reach import examine
-from ternmq.cli.terminal.report import Level
+from ternmq.cli.servers.doctor_report import Level
 from ternmq.testing import node
 from ternmq.wire.messages.hello import Hello
 

@@ -12,10 +12,10 @@ import pytest
 
 import ternmq
 from ternmq.core.errors import Conflict, MasterAlive, TernError, Unavailable
-from ternmq.discovery.registration import registered
-from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
+from ternmq.node.joining.registration import registered
+from ternmq.node.joining.remote_directory import RemoteDirectory, remote_directory
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import Member, Standing
 from tests.integration.cluster.test_cluster import url_of

@@ -11,10 +11,10 @@ import pytest
 
 import ternmq
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
+from ternmq.client.transport.user_login import UserGreeting, UserLogin
 from ternmq.core.errors import AlreadyExists, Forbidden, OverLimit, TernError, Unauthorized
 from ternmq.core.ids import ProducerId
 from ternmq.rpc.connection import Connection, request
-from ternmq.rpc.guarded.user_login import UserGreeting, UserLogin
 from ternmq.security.access.secret import Secret
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE

@@ -40,13 +40,12 @@ class Costly:
         self.order: list[str] = []
 
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
-        peer.state = hello.host
         return Welcome(protocol=PROTOCOL_VERSION, version="0", role="broker", node="n")
 
     def frame(self, peer: Peer, frame: Frame) -> None:
-        assert isinstance(peer.state, str)
-        self.order.append(peer.state)
-        if peer.state == "greedy":
+        assert peer.hello is not None
+        self.order.append(peer.hello.host)
+        if peer.hello.host == "greedy":
             self.clock.seconds += self.seconds
         peer.answer(frame.command, frame.correlation, b"")
 

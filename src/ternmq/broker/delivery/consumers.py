@@ -15,7 +15,7 @@ import msgspec
 
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.delivery.seek import resolve
-from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession, client_state
+from ternmq.broker.groups.consumer_group import ClientState, ConsumerGroup, ConsumerSession
 from ternmq.broker.groups.filter import Filter, filter_text, parse_filter
 from ternmq.broker.groups.groups import LEASE_GROUP_MASK, ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
@@ -73,6 +73,8 @@ class Consumers:
         self._pull_handler = pull_handler
         self._leases = leases
         self._making: dict[tuple[int, str], asyncio.Lock] = {}
+        self._clients: dict[Peer, ClientState] = {}
+        """Connections with consumers, until they are lost."""
 
     async def join(self, peer: Peer, request: Join) -> Joined:
         """Take part in a group on one or several topics (R24)."""
@@ -82,7 +84,7 @@ class Consumers:
             raise BadRequest(f"a consumer takes 1 to {TOPICS_MAX} topics, not {len(names)}")
         if request.attempts_max is not None and not 0 <= request.attempts_max <= ATTEMPTS_MAX:
             raise BadRequest(f"attempts_max must be 0 (no limit) to {ATTEMPTS_MAX}")
-        if len(client_state(peer).consumers) >= CONSUMERS_MAX:
+        if peer in self._clients and len(self._clients[peer].consumers) >= CONSUMERS_MAX:
             raise OverLimit(f"this client has {CONSUMERS_MAX} consumers already")
         topics = [await self._topics.get_or_create(name, peer) for name in names]
         for topic in topics:
@@ -102,7 +104,7 @@ class Consumers:
                 raise GroupNotFound(f"group {group.name!r} of {group.topic!r} was deleted")
             agree(group, wanted, request.ordered)
         session = peer.hello.session if peer.hello else bytes(16)
-        client = client_state(peer)
+        client = self._clients.setdefault(peer, ClientState())
         consumer = ConsumerSession(
             self._groups.new_ticket(),
             peer,
@@ -232,9 +234,14 @@ class Consumers:
                 group.lane.start_rows(lease, first, end)
         return Renewed(lost=lost)
 
-    def leave(self, peer: Peer, consumer: ConsumerSession) -> None:
+    def find(self, peer: Peer, subscription: int) -> ConsumerSession | None:
+        """The consumer that a connection has under this number."""
+        client = self._clients.get(peer)
+        return None if client is None else client.consumers.get(subscription)
+
+    def leave(self, consumer: ConsumerSession) -> None:
         """Everything un-acked is ready for others at once."""
-        client_state(peer).consumers.pop(consumer.id, None)
+        consumer.client.consumers.pop(consumer.id, None)
         self._pull_handler.forget(consumer)
         for group in consumer.groups:
             group.consumers.pop(consumer.id, None)
@@ -251,14 +258,17 @@ class Consumers:
 
     def lost(self, peer: Peer) -> None:
         """The connection is gone; its consumers have a grace period to come back."""
+        client = self._clients.pop(peer, None)
+        if client is None:
+            return
         deadline = self._groups.now() + self._leases.grace_ms
-        for consumer in client_state(peer).consumers.values():
+        for consumer in client.consumers.values():
             self._pull_handler.forget(consumer)
             for group in consumer.groups:
                 group.consumers.pop(consumer.id, None)
                 group.lane.orphan(consumer.id, deadline)
                 self._groups.schedule(group)
-        client_state(peer).consumers.clear()
+        client.consumers.clear()
 
 
 def check_leases(leases: Sized) -> None:

@@ -17,7 +17,6 @@ from ternmq.broker.delivery.envelopes import Envelopes
 from ternmq.broker.delivery.handout import Slice
 from ternmq.broker.delivery.pull import NOT_ANSWERED, SIZE_MAX
 from ternmq.broker.delivery.seek import seek
-from ternmq.broker.groups.consumer_group import client_state
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.topics import TopicNames, from_delay_server
 from ternmq.core.errors import Corrupt, OverLimit, TernError, Unavailable
@@ -61,6 +60,8 @@ class ReadHandler:
         self._loop = asyncio.get_running_loop()
         self.waiting: dict[int, dict[tuple[Peer, int], tuple[Read, asyncio.TimerHandle]]] = {}
         """By topic: reads at its end."""
+        self._waiting_of: dict[Peer, int] = {}
+        """How many of them are of each connection."""
         self._reading: set[asyncio.Task[None]] = set()
         self.taken: dict[int, int] = {}
         """Up to which sequence delay servers have taken their own topics: where they read on."""
@@ -87,10 +88,10 @@ class ReadHandler:
             self.taken[topic_id] = max(request.sequence, self.taken.get(topic_id, 0))
         if self._serve(peer, correlation, topic_id, request):
             return
-        client = client_state(peer)
-        if client.waiting_reads >= READS_MAX:
+        waiting = self._waiting_of.get(peer, 0)
+        if waiting >= READS_MAX:
             raise OverLimit(f"{READS_MAX} reads of this client are waiting already")
-        client.waiting_reads += 1
+        self._waiting_of[peer] = waiting + 1
         key = (peer, correlation)
         wait_s = min(request.wait_ms, WAIT_MAX_MS) / 1000
         timer = self._loop.call_later(wait_s, self._expire, topic_id, key)
@@ -103,7 +104,7 @@ class ReadHandler:
     def grew(self, topic_id: int) -> None:
         """More messages of a topic are safe."""
         for (peer, correlation), (request, timer) in self.waiting.pop(topic_id, {}).items():
-            _stop_waiting(peer, timer)
+            self._stop_waiting(peer, timer)
             if peer.writable:
                 self.read(peer, correlation, topic_id, request)
             else:  # It does not read what it has; let it ask again when it does.
@@ -112,7 +113,7 @@ class ReadHandler:
     def refuse(self, topic_id: int, error: TernError) -> None:
         """The topic is gone."""
         for (peer, correlation), (_, timer) in self.waiting.pop(topic_id, {}).items():
-            _stop_waiting(peer, timer)
+            self._stop_waiting(peer, timer)
             peer.fail(_READ, correlation, error)
 
     def stop(self) -> None:
@@ -122,10 +123,16 @@ class ReadHandler:
     def _expire(self, topic_id: int, key: tuple[Peer, int]) -> None:
         waiting = self.waiting.get(topic_id, {})
         request, timer = waiting.pop(key)
-        _stop_waiting(key[0], timer)
+        self._stop_waiting(key[0], timer)
         if not waiting:
             self.waiting.pop(topic_id, None)
         key[0].answer(_READ, key[1], DELIVERED.pack(0, 0, request.sequence))
+
+    def _stop_waiting(self, peer: Peer, timer: asyncio.TimerHandle) -> None:
+        timer.cancel()
+        left = self._waiting_of.pop(peer) - 1
+        if left:
+            self._waiting_of[peer] = left
 
     def _serve(self, peer: Peer, correlation: int, topic_id: int, request: Read) -> bool:
         first, end = self._consume.bounds(topic_id)
@@ -207,11 +214,6 @@ class ReadHandler:
             else:
                 buffers += envelopes.wrap(piece, batch)
         pending.peer.answer(_READ, pending.correlation, *buffers)
-
-
-def _stop_waiting(peer: Peer, timer: asyncio.TimerHandle) -> None:
-    timer.cancel()
-    client_state(peer).waiting_reads -= 1
 
 
 def _projected(piece: Slice, batch: Buffer, pending: PendingRead) -> list[Buffer]:

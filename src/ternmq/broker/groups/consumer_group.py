@@ -57,29 +57,14 @@ class Timer(Protocol):
 
 @dataclass(slots=True, eq=False)
 class ClientState:
-    """What a broker keeps of one connection besides the connection itself."""
+    """What a broker keeps of one connection that has, or had, consumers."""
 
     consumers: dict[int, "ConsumerSession"] = field(default_factory=dict)
     """By subscription number."""
-    waiting_reads: int = 0
     alone: tuple[Lane, int] | None = None
     """The lease of a suspect that this client tries; it gets nothing else meanwhile."""
     draining: "ConsumerGroup | None" = None
     """Gets nothing until it holds nothing; then it tries a suspect of this group."""
-
-
-class StatefulPeer(ClientPeer, Protocol):
-    """A connection with a slot for what its server keeps of it."""
-
-    state: object | None
-
-
-def client_state(peer: StatefulPeer) -> ClientState:
-    """What the broker keeps of a connection; made when it is first asked for."""
-    state = peer.state
-    if not isinstance(state, ClientState):
-        state = peer.state = ClientState()
-    return state
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,7 @@ from ternmq.broker.groups.failure_notes import FailureCache
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane import Lane
 from ternmq.broker.groups.lane_event import LaneEvent
-from ternmq.broker.groups.outcomes import STATES
+from ternmq.broker.groups.outcomes import STATES, Outcomes
 from ternmq.broker.groups.replay import apply
 from ternmq.core.clock import Clock
 from ternmq.core.errors import GroupNotFound, OverLimit
@@ -270,18 +270,16 @@ class ConsumerGroups:
             waited_ms = now_ms - record.at_ms
             if record.kind is PullKind.GROUP_MADE:
                 birth = snapshot.read_birth(record.text)
-                by_id[key] = self._new(record, birth.group, birth.start, record.at_ms)
+                lane = Lane(birth.start)
+                by_id[key] = _made(record, birth.group, record.at_ms, lane, topics)
                 snapshots[key] = offset
             elif record.kind is PullKind.SNAPSHOT:
                 state, lane = snapshot.load(
                     record.text, now=now, waited_ms=waited_ms, grace_until=now + grace_ms
                 )
-                group = self._new(record, state.group, state.start, state.created_at_ms)
-                group.lane, group.settings = lane, state.settings
-                group.outcomes = state.kept_outcomes()
                 newest = max(lane.leases, default=0)
                 self._lease = max(self._lease, newest >> LEASE_GROUP_BITS)
-                by_id[key] = group
+                by_id[key] = _made(record, state.group, state.created_at_ms, lane, topics, state)
                 snapshots[key] = offset
             elif record.kind is PullKind.GROUP_DELETED:
                 by_id.pop(key, None)
@@ -309,23 +307,33 @@ class ConsumerGroups:
                 group.note(change)
                 group.records += 1
         for key, group in by_id.items():
-            name = topics.get(group.topic_id)
-            if name is None:
+            if not group.topic:
                 log.info("group of a deleted topic dropped", group=group.name)
                 self._record(self.death_record(group), None)
                 snapshots.pop(key, None)
                 continue
-            group.topic = name
-            group.beside = topics.get(lane_owner(name), "")
             self.add(group)
         return snapshots
 
-    def _new(self, record: PullRecord, name: str, start: int, created_at_ms: int) -> ConsumerGroup:
-        return ConsumerGroup(
-            id=record.group_id,
-            name=name,
-            topic_id=record.lane_id,
-            topic="",
-            created_at_ms=created_at_ms,
-            lane=Lane(start),
-        )
+
+def _made(
+    record: PullRecord,
+    name: str,
+    created_at_ms: int,
+    lane: Lane,
+    topics: dict[int, str],
+    state: snapshot.LaneState | None = None,
+) -> ConsumerGroup:
+    """The group that a record is of; without a name of its topic where that is deleted."""
+    topic = topics.get(record.lane_id, "")
+    return ConsumerGroup(
+        record.group_id,
+        name,
+        record.lane_id,
+        topic,
+        created_at_ms,
+        lane,
+        beside=topics.get(lane_owner(topic), ""),
+        settings=GroupSettings() if state is None else state.settings,
+        outcomes=Outcomes() if state is None else state.kept_outcomes(),
+    )

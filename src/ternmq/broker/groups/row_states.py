@@ -12,6 +12,7 @@ the `Lane`'s business. Pure memory.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ternmq.broker.groups.failure_notes import NOTES_MAX, FailureNote
@@ -41,24 +42,43 @@ class LedgerRow(NamedTuple):
     generation: int
 
 
+@dataclass(slots=True, kw_only=True)
+class SavedRows:
+    """Where the rows of a lane were when a snapshot was made; what was held or waits is put in by
+    the steps that put it there then."""
+
+    next: int
+    end: int
+    generation: int = 1
+    returned: IntervalMap[int] = field(default_factory=IntervalMap)
+    poison: PoisonSuspects = field(default_factory=PoisonSuspects)
+    failure_notes: IntervalMap[FailureNote] = field(default_factory=IntervalMap)
+    done: RangeSet = field(default_factory=RangeSet)
+    dead: int = 0
+    skipped: int = 0
+    expired: int = 0
+    filtered: int = 0
+
+
 class RowStates:
     """Which state each row of one lane is in."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, saved: SavedRows | None = None) -> None:
+        """Without `saved` nothing has happened yet."""
+        saved = saved or SavedRows(next=start, end=start)
         self.start = start
-        self.next = start
-        self.end = start
-        self.generation = 1
-        self.returned: IntervalMap[int] = IntervalMap()  # Value: attempt.
+        self.next = saved.next
+        self.end = saved.end
+        self.generation = saved.generation
+        self.returned = saved.returned  # Value: attempt.
         self.waiting: IntervalMap[Wait] = IntervalMap()
         self.leases: dict[int, Lease] = {}
         self.moving: IntervalMap[int] = IntervalMap()  # Value: attempt.
-        self.poison = PoisonSuspects()
-        self.failure_notes: IntervalMap[FailureNote] = (
-            IntervalMap()
-        )  # Why unsettled rows failed the last time.
-        self.done = RangeSet()
-        self.dead = self.skipped = self.expired = self.filtered = 0
+        self.poison = saved.poison
+        self.failure_notes = saved.failure_notes  # Why unsettled rows failed the last time.
+        self.done = saved.done
+        self.dead, self.skipped = saved.dead, saved.skipped
+        self.expired, self.filtered = saved.expired, saved.filtered
         self._retry_timer = RetryTimer()
         self.newest_lease = 0
         self.oldest_lease = 0

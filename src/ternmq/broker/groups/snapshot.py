@@ -13,6 +13,7 @@ from ternmq.broker.groups.lane import Lane
 from ternmq.broker.groups.lease import Lease
 from ternmq.broker.groups.outcomes import Outcomes
 from ternmq.broker.groups.poison import PoisonSuspects
+from ternmq.broker.groups.row_states import SavedRows
 from ternmq.core.errors import Corrupt
 from ternmq.core.interval_map import IntervalMap
 from ternmq.core.range_set import RangeSet
@@ -129,10 +130,21 @@ def save(
 def load(text: bytes, *, now: int, waited_ms: int, grace_until: int) -> tuple[LaneState, Lane]:
     """The lane as it was; leases wait for their sessions until `grace_until`."""
     state = _decode(text, LaneState)
-    lane = Lane(state.start)
-    lane.next, lane.end, lane.generation = state.next, state.end, state.generation
-    lane.done = RangeSet(state.done)
-    lane.returned = IntervalMap(state.returned)
+    notes = ((a, b, FailureNote(offset=offset)) for a, b, offset in state.failure_notes)
+    saved = SavedRows(
+        next=state.next,
+        end=state.end,
+        generation=state.generation,
+        returned=IntervalMap(state.returned),
+        poison=PoisonSuspects(state.poison),
+        failure_notes=IntervalMap(notes),
+        done=RangeSet(state.done),
+        dead=state.dead,
+        skipped=state.skipped,
+        expired=state.expired,
+        filtered=state.filtered,
+    )
+    lane = Lane(state.start, saved)
     waited_ms = max(0, waited_ms)
     for first, end, attempt, until, since in state.waiting:
         failed_at = now - waited_ms - since if since >= 0 else None
@@ -140,12 +152,6 @@ def load(text: bytes, *, now: int, waited_ms: int, grace_until: int) -> tuple[La
     for lease in state.leases:
         rows: IntervalMap[int] = IntervalMap(lease.rows)
         lane.leases[lease.id] = Lease(lease.id, lease.session, 0, grace_until, rows)
-    lane.poison = PoisonSuspects(state.poison)
-    lane.failure_notes = IntervalMap(
-        (a, b, FailureNote(offset=offset)) for a, b, offset in state.failure_notes
-    )
-    lane.dead, lane.skipped = state.dead, state.skipped
-    lane.expired, lane.filtered = state.expired, state.filtered
     return state, lane
 
 

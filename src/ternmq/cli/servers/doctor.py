@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ternmq.cli.servers.doctor_report import CheckResult, Level, show_report
 from ternmq.cli.terminal.options import URL, Json, Url, app_at
 from ternmq.cli.terminal.output import size, utc
-from ternmq.cli.terminal.report import CheckResult, Level, show_report
 from ternmq.core.errors import TernError
 from ternmq.core.units import DAY_MS, MIB, SECOND_MS
 from ternmq.wire.messages.servers import Route

@@ -11,7 +11,7 @@ import socket
 import time
 from dataclasses import dataclass, replace
 
-from ternmq.cli.terminal.report import CheckResult, Level
+from ternmq.cli.servers.doctor_report import CheckResult, Level
 from ternmq.core.errors import TernError
 from ternmq.rpc.address import split_address
 from ternmq.rpc.connection import Connection, request

@@ -10,9 +10,9 @@ from ternmq.cli.terminal import starts
 from ternmq.cli.terminal.incomplete import BrokerGroup, end_incomplete
 from ternmq.cli.terminal.options import URL, Create, Json, Url, Yes, confirm, must_exist, use
 from ternmq.cli.terminal.output import say, show_facts, show_json, show_table, utc
-from ternmq.cli.terminal.watch import Watch, show_again, shown_age, shown_rates
 from ternmq.cli.topics import group_replay, group_reset, limit
 from ternmq.cli.topics.topic_keep import shown_duration
+from ternmq.cli.topics.watch import Watch, show_again, shown_age, shown_rates
 from ternmq.client.admin.merge_answers import differing, merged_figures, merged_group, merged_groups
 from ternmq.client.transport.fan_out import not_answered
 from ternmq.core.errors import BadRequest, GroupNotFound

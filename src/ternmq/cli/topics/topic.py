@@ -7,9 +7,9 @@ import typer
 
 from ternmq.cli.terminal.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import say, show_facts, show_json, show_table, size, utc
-from ternmq.cli.terminal.watch import Watch, show_again, shown_rates
 from ternmq.cli.topics import limit
 from ternmq.cli.topics.topic_keep import KeepCost, keep_cost, parse_keep, shown_keep
+from ternmq.cli.topics.watch import Watch, show_again, shown_rates
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 from ternmq.core.units import parse_size

@@ -58,8 +58,11 @@ class ReplicaFetch:
         self._tasks: set[asyncio.Task[None]] = set()
         self._rest_s = REST_S
         self._rested_at = 0.0
-        self.topics: Mapping[int, str] = {}
-        """Names by lane."""
+        self._topics: Mapping[int, str] = {}
+
+    def joined(self, topics: Mapping[int, str]) -> None:
+        """The names of the topics that come, by lane."""
+        self._topics = topics
 
     @property
     def wanted(self) -> bool:
@@ -123,7 +126,7 @@ class ReplicaFetch:
 
     async def _read(self, lane: int, first: int, end: int) -> list[Envelope]:
         found: list[Envelope] = []
-        pieces = RangeReader(self._reader, self.topics.get(lane, ""))
+        pieces = RangeReader(self._reader, self._topics.get(lane, ""))
         while first < end:
             piece = await pieces.read(first, end)
             if piece.following <= first:

@@ -144,7 +144,7 @@ class Subscription:
         if connection.closed:
             raise Unavailable("the connection was lost while joining")
         self._warn_about_start(joined, again=self._number != 0)
-        self._replica_fetch.topics = {topic.id: topic.name for topic in joined.topics}
+        self._replica_fetch.joined({topic.id: topic.name for topic in joined.topics})
         self._number, self._lease_s = joined.subscription, joined.lease_ms / 1000
         self._lose(set(held) - set(joined.kept))
         self._held.extend(joined.kept, asked_at + self._lease_s)

@@ -82,6 +82,15 @@ class Published:
         self.explicit_ids: list[bytes | None] | None = None
         """Where some row brought its own."""
 
+    def answered(
+        self, broker_group: str, base_sequence: int, stored_at_ms: int, flags: int
+    ) -> None:
+        """The broker group has stored it there."""
+        self.broker_group = broker_group
+        self.base_sequence = base_sequence
+        self.stored_at_ms = stored_at_ms
+        self.flags = flags
+
     def error_of(self, error: TernError, row: int, count: int = 1) -> TernError:
         """What the caller that sent these rows is told: with their ids, if they may be stored."""
         if isinstance(error, SendUnknown):

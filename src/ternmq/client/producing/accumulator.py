@@ -157,20 +157,42 @@ class OpenBatch:
         "waiters",
     )
 
-    def __init__(self, opened_at: float, born_at_ms: int) -> None:
+    def __init__(
+        self,
+        opened_at: float,
+        born_at_ms: int,
+        rows: list[Row] | None = None,
+        size: int = 0,
+        *,
+        plain: bool = True,
+        due: Due | None = None,
+        awaited: bool = False,
+    ) -> None:
         self.opened_at = opened_at
         self.born_at_ms = born_at_ms
-        self.plain = True
+        self.plain = plain
         """Bare bodies only; the encoder has a faster way for these."""
-        self.due: Due | None = None
+        self.due = due
         """When all these bare bodies are due; other rows know it themselves."""
-        self.awaited = False
+        self.awaited = awaited
         """A caller waits for the receipt of at least one of the rows."""
-        self.rows: list[Row] = []
+        self.rows: list[Row] = [] if rows is None else rows
         self.waiters: list[Waiter] = []
         self.shares: list[tuple[BatchShare, int]] = []
         """Lists with rows in this batch, each with the row at which the list begins (or began)."""
-        self.size = 0
+        self.size = size
+
+    def part(self, first: int, end: int, size: int) -> "OpenBatch":
+        """Some of its rows in an open batch of their own, without those who wait for them."""
+        return OpenBatch(
+            self.opened_at,
+            self.born_at_ms,
+            self.rows[first:end],
+            size,
+            plain=self.plain,
+            due=self.due,
+            awaited=self.awaited,
+        )
 
     def answer(
         self,
@@ -203,21 +225,14 @@ class OpenBatch:
         """The rows of this batch in two open batches."""
         middle = len(self.rows) // 2
         assert middle > 0
-        first, second = (
-            OpenBatch(self.opened_at, self.born_at_ms),
-            OpenBatch(self.opened_at, self.born_at_ms),
-        )
-        first.rows, second.rows = self.rows[:middle], self.rows[middle:]
+        half = self.size // 2  # Only the sum counts: it is given back to the buffer.
+        first = self.part(0, middle, half)
+        second = self.part(middle, len(self.rows), self.size - half)
         first.waiters, second.waiters = self.waiters[:middle], self.waiters[middle:]
-        first.plain = second.plain = self.plain
-        first.due = second.due = self.due
-        first.awaited = second.awaited = self.awaited
         first.shares = [(share, at) for share, at in self.shares if at < middle]
         second.shares = [
             (share, at - middle) for share, at in self.shares if at + share.count > middle
         ]
-        first.size = self.size // 2  # Only the sum counts: it is given back to the buffer.
-        second.size = self.size - first.size
         return first, second
 
 

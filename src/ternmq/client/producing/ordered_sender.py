@@ -138,7 +138,6 @@ class OrderedSender:
             queue.under_way += 1
             settled = partial(self._settled, queue, slots)
             batch = self._producer.make_batch(lines.topic, open_batch, settled, lines.identity)
-            batch.bound = True
             self._producer.post_to(batch, queue.group)
         if queue.open_batches:
             self._deadlines.watch(queue)
@@ -192,8 +191,7 @@ class OrderedSender:
             or len(open_batch.rows) >= config.batch_rows_max
             or open_batch.size + size > config.batch_size_max
         ):
-            open_batch = OpenBatch(before.opened_at, before.born_at_ms)
-            open_batch.plain = False
+            open_batch = OpenBatch(before.opened_at, before.born_at_ms, plain=False)
             queue.open_batches.append(open_batch)
         open_batch.rows.append(row)
         open_batch.waiters.append(waiter)

@@ -33,6 +33,7 @@ from ternmq.client.producing.accumulator import (
     delay_line_of,
     row_size,
 )
+from ternmq.client.producing.balancing import Affinity
 from ternmq.client.producing.body_sizes import BodySizes
 from ternmq.client.producing.deadlines import Deadlines
 from ternmq.client.producing.ordered_sender import OrderedSender, Queue
@@ -41,7 +42,6 @@ from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.producing.send_buffer import SendBuffer
 from ternmq.client.producing.senders import Senders
 from ternmq.client.transport.attempts import Attempts
-from ternmq.client.transport.balancing import Affinity
 from ternmq.client.transport.cluster import Cluster
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Closed, SendUnknown, TernError
@@ -295,10 +295,12 @@ class Producer:
         on_done: OnDone,
         identity: ProducerIdentity | None = None,
     ) -> ProducerBatch:
-        """Number the rows of an open batch: from here on their ids are decided."""
+        """Number the rows of an open batch: from here on their ids are decided. By an `identity` of
+        its own it is bound to the broker group that it is given to."""
         producer, first = (identity or self._identity).take(len(open_batch.rows))
         published = Published(topic, producer, first, len(open_batch.rows))
-        return ProducerBatch(open_batch, published, window=self.window(open_batch), on_done=on_done)
+        window, bound = self.window(open_batch), identity is not None
+        return ProducerBatch(open_batch, published, window=window, on_done=on_done, bound=bound)
 
     def _renewed(self, before: ProducerBatch) -> ProducerBatch:
         """The same rows under new numbers: another group may have forgotten such low ones."""

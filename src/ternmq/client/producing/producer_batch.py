@@ -54,7 +54,13 @@ class ProducerBatch:
     )
 
     def __init__(
-        self, open_batch: OpenBatch, published: Published, *, window: SendWindow, on_done: OnDone
+        self,
+        open_batch: OpenBatch,
+        published: Published,
+        *,
+        window: SendWindow,
+        on_done: OnDone,
+        bound: bool = False,
     ) -> None:
         self.open_batch = open_batch
         self.published = published
@@ -81,7 +87,7 @@ class ProducerBatch:
         """The groups that had it, this one included."""
         self.refused_by: set[str] = set()
         """The groups that said they cannot take it, by no fault of its own."""
-        self.bound = False
+        self.bound = bound
         """It stays with the group it was given to: its order key's slot lies there."""
         self.finished = False
         self.unencoded = False

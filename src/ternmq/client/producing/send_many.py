@@ -39,10 +39,10 @@ from ternmq.client.producing.accumulator import (
     delay_line_of,
     row_size,
 )
+from ternmq.client.producing.balancing import Affinity
 from ternmq.client.producing.producer import Producer
 from ternmq.client.producing.producer_batch import OnDone, ProducerBatch
 from ternmq.client.producing.senders import Senders
-from ternmq.client.transport.balancing import Affinity
 from ternmq.core.errors import BufferFull, Closed, SendUnknown, TernError
 from ternmq.core.ids import check_name
 
@@ -267,13 +267,16 @@ class SendMany:
 
     def _open_batch(self, rows: Sequence[Row]) -> OpenBatch:
         producer = self._producer
-        open_batch = OpenBatch(producer.loop.time(), producer.clock.now_ms())
-        open_batch.rows = list(rows)
-        open_batch.awaited = True
-        open_batch.plain = self._plain or all(type(row) is bytes for row in rows)
-        open_batch.due = self._due if open_batch.plain else None
-        open_batch.size = sum(map(len if open_batch.plain else row_size, rows))  # type: ignore[arg-type]
-        return open_batch
+        plain = self._plain or all(type(row) is bytes for row in rows)
+        return OpenBatch(
+            producer.loop.time(),
+            producer.clock.now_ms(),
+            list(rows),
+            sum(map(len if plain else row_size, rows)),  # type: ignore[arg-type]
+            plain=plain,
+            due=self._due if plain else None,
+            awaited=True,
+        )
 
     def _parts(
         self, rows: Sequence[Row], run_first: int, run_end: int
@@ -294,14 +297,7 @@ class SendMany:
             return
         sizes = [row_size(row) for row in open_batch.rows]
         for start, end in split_rows(sizes, rows_max=len(sizes), size_max=size_max):
-            part = OpenBatch(open_batch.opened_at, open_batch.born_at_ms)
-            part.rows, part.plain, part.due = (
-                open_batch.rows[start:end],
-                open_batch.plain,
-                open_batch.due,
-            )
-            part.size, part.awaited = sum(sizes[start:end]), True
-            yield start, part
+            yield start, open_batch.part(start, end, sum(sizes[start:end]))
 
     def _row(self, body: Any, now_ms: int) -> Row:
         if isinstance(body, Outgoing):

@@ -24,8 +24,8 @@ from collections import deque
 from functools import partial
 from typing import Protocol
 
+from ternmq.client.producing.circuit_breaker import CircuitBreaker
 from ternmq.client.producing.producer_batch import ProducerBatch
-from ternmq.client.transport.circuit_breaker import CircuitBreaker
 from ternmq.client.transport.link import Link, back_off
 from ternmq.core.errors import (
     BufferFull,
@@ -230,10 +230,8 @@ class Sender:
             text = f"the broker stored {count} messages of {published.count}"
             self._finish(batch, ProtocolError(text))
             return
-        published.base_sequence = base
-        published.stored_at_ms = stored_at_ms
-        published.flags = flags
-        published.broker_group = connection.welcome.broker_group or self.broker_group
+        group = connection.welcome.broker_group or self.broker_group
+        published.answered(group, base, stored_at_ms, flags)
         if self.breaker.failures:
             self.breaker.worked()
         self._finish(batch, None)

@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable, Iterator
 
 from ternmq.client.config import ClientConfig
+from ternmq.client.producing.balancing import Affinity, Balancer, able, at_home
 from ternmq.client.producing.producer_batch import ProducerBatch
 from ternmq.client.producing.sender import Sender
 from ternmq.client.transport.attempts import Attempts
-from ternmq.client.transport.balancing import Affinity, Balancer, able, at_home
 from ternmq.client.transport.cluster import Cluster, Kind
 from ternmq.core.errors import TernError
 from ternmq.core.lifecycle import Background

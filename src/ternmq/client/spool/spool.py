@@ -299,10 +299,8 @@ class Spool:
 
 
 def _fill(published: Published, receipt: OnceReceipt) -> None:
-    published.broker_group = receipt.broker_group
-    published.base_sequence = receipt.sequence
-    published.stored_at_ms = receipt.stored_at_ms
-    published.flags = PUBLISHED_DUPLICATE if receipt.duplicate else 0
+    flags = PUBLISHED_DUPLICATE if receipt.duplicate else 0
+    published.answered(receipt.broker_group, receipt.sequence, receipt.stored_at_ms, flags)
 
 
 def joined(parts: Sequence[Published]) -> BatchReceipt:
@@ -315,8 +313,7 @@ def joined(parts: Sequence[Published]) -> BatchReceipt:
         start = parts[first]
         producer = ProducerId(start.producer.start_ms, start.producer.random)
         run = Published(start.topic, producer, start.first_sequence, at - first)
-        run.broker_group, run.base_sequence = start.broker_group, start.base_sequence
-        run.stored_at_ms, run.flags = start.stored_at_ms, start.flags
+        run.answered(start.broker_group, start.base_sequence, start.stored_at_ms, start.flags)
         receipt.stored(first, run)
         first = at
     receipt.finish()

@@ -1,1 +1,1 @@
-"""Links to servers: routes, balancing, retries, circuit breakers, fan-out."""
+"""Links to servers: routes, logins, retries, fan-out."""

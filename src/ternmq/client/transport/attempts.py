@@ -3,7 +3,7 @@
 One object counts the failures in a row of one call. `failed` waits before the next attempt, or
 raises the error where another attempt cannot help or the time is over; `wait` only waits, for what
 is tried for as long as the client runs. Not used where the end of the time is an answer and no
-error (`producing/confirm.py`), nor for batches, which wait without a task of their own
+error (`confirming/confirm.py`), nor for batches, which wait without a task of their own
 (`producing/sender.py`). Requests that a broker recognises when they come again: `retrying.py`.
 """
 
@@ -31,10 +31,10 @@ class Attempts:
             raise error
         await self.wait()
 
-    async def wait(self) -> None:
+    async def wait(self, at_least: float = 0.0) -> None:
         """Wait for the next attempt, whatever went wrong."""
         self.failures += 1
-        await asyncio.sleep(back_off(self.failures))
+        await asyncio.sleep(max(at_least, back_off(self.failures)))
 
     def worked(self) -> None:
         self.failures = 0

@@ -15,6 +15,7 @@ import msgspec
 from ternmq.client.model.record_check import sendable
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link
+from ternmq.client.transport.user_login import Login
 from ternmq.core.errors import NotMaster, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.process import VERSION
@@ -23,7 +24,6 @@ from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.routes import WATCH_MS, RouteCache
 from ternmq.discovery.url import read_url
 from ternmq.rpc.connection import Connection, request
-from ternmq.rpc.guarded.user_login import Login
 from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting, UserProof, over
 from ternmq.security.tls.client_tls import ClientTls, OutgoingTls
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello

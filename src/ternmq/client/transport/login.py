@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from ternmq.client.config import ClientConfig
+from ternmq.client.transport.certificate_login import CertificateLogin
+from ternmq.client.transport.token_login import TokenLogin
+from ternmq.client.transport.user_login import Login, UserLogin
 from ternmq.core.errors import BadConfig
 from ternmq.discovery.url import read_url
 from ternmq.discovery.url_user import split_user
-from ternmq.rpc.guarded.certificate_login import CertificateLogin
-from ternmq.rpc.guarded.token_login import TokenLogin
-from ternmq.rpc.guarded.user_login import Login, UserLogin
 from ternmq.security.access.secret import Secret, find_password, read_secret
 
 TOKEN, TOKEN_FILE = "TERN_TOKEN", "TERN_TOKEN_FILE"

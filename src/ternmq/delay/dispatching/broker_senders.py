@@ -17,8 +17,8 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
-from ternmq.client.transport.link import back_off
 from ternmq.core.clock import Clock
 from ternmq.core.errors import (
     BufferFull,
@@ -70,7 +70,6 @@ class _DispatchBatch:
     batch: bytearray
     serial: int
     on_end: OnEnd
-    tries: int = 0
     refused: bool = False
     """The group answers, and does not want it; an earlier try got no answer."""
 
@@ -136,12 +135,12 @@ class BrokerSender:
 
     async def _deliver(self, sent: _DispatchBatch) -> None:
         error: TernError | None = None
+        attempts = Attempts()
         while True:
             try:
                 await self._try(sent)
                 break
             except Unavailable as lost:
-                sent.tries += 1
                 sent.refused = False
                 if self.healthy:
                     log.warning(
@@ -153,8 +152,7 @@ class BrokerSender:
             except Closed:
                 return  # This server stops; the intent stays open.
             except TernError as refused:
-                sent.tries += 1
-                sure = sent.tries == 1 and not isinstance(refused, SequenceTooOld)
+                sure = not attempts.failures and not isinstance(refused, SequenceTooOld)
                 # Nothing of such slots is stored there; with a topic its messages are gone.
                 if sure or isinstance(refused, Moved | TopicNotFound):
                     error = refused
@@ -164,11 +162,10 @@ class BrokerSender:
                 log.warning(
                     "a broker group refuses a repeat", group=self.group, reason=refused.message
                 )
-            except Exception as bug:
-                sent.tries += 1  # Sent or not: nobody knows, so the same again.
+            except Exception as bug:  # Sent or not: nobody knows, so the same again.
                 sent.refused = False
                 log.error("a dispatch failed by a bug", group=self.group, exc_info=bug)
-            await asyncio.sleep(back_off(sent.tries))
+            await attempts.wait()
         del self._open[sent.serial]
         self._size -= len(sent.batch)
         sent.on_end(sent.hour, sent.intent, error)

@@ -49,6 +49,19 @@ class Hour:
     last_known: KnownHour | None = None
     """What the last checkpoint would have said."""
 
+    @classmethod
+    def as_known(cls, known: KnownHour) -> "Hour":
+        """As far as a checkpoint knows it."""
+        return cls(
+            known.start,
+            known.rows,
+            known.length,
+            known.wal_offset,
+            known.wal_pieces,
+            known.next_due,
+            Counter(dict(known.topics)),
+        )
+
     @property
     def loaded(self) -> bool:
         return self.index is not None and not self.loading

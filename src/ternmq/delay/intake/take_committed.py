@@ -22,8 +22,8 @@ from ternmq.batch.readable import reason_of
 from ternmq.batch.rows.merge import ChosenRows, adopt
 from ternmq.batch.view import BatchView
 from ternmq.client.reading.range_reader import ENDLESS, RangeReader
+from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
-from ternmq.client.transport.link import back_off
 from ternmq.core.errors import Closed, Corrupt, ProtocolError, TernError, TooLarge
 from ternmq.core.ids import RANDOM_BITS, START_BITS, ProducerId
 from ternmq.core.log import get_logger
@@ -106,24 +106,24 @@ class CommittedTaker:
             return []
 
     async def _follow(self, group: str) -> None:
-        failures = 0
+        attempts = Attempts()
         while True:
             try:
                 topic = self._directory.topic(self._topic)
                 if topic is not None:
                     await self._take_all(topic, group)
-                failures = 0
+                attempts.worked()
+                await asyncio.sleep(LOOK_S)
+                continue
             except Closed:
                 return
             except TernError as error:
-                failures += 1
                 log.warning(
                     "delayed messages are not taken for now", group=group, reason=error.message
                 )
             except Exception as bug:  # The others go on, and the next try may work.
-                failures += 1
                 log.error("taking delayed messages failed by a bug", group=group, error=repr(bug))
-            await asyncio.sleep(max(LOOK_S, back_off(failures)))
+            await attempts.wait(at_least=LOOK_S)
 
     async def _take_all(self, topic: Topic, group: str) -> None:
         """Until the topic is another one, or something fails."""

@@ -131,8 +131,7 @@ class FollowingStore:
         for hour in hours.values():
             if hour.pending > 0 and hour.next_due >= NEVER:
                 hour.next_due = hour.start  # What waits here could not be read before.
-        messages = self.store.messages
-        messages.stored_at_ms = max(messages.stored_at_ms, hours.stored_at_ms)
+        self.store.messages.not_before(hours.stored_at_ms)
 
     def follow_some(self, touched: set[int] | None = None) -> bool:
         """One step of that; False: there is nothing to do. Raises."""

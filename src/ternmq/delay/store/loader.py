@@ -103,13 +103,8 @@ def _open_schedules(found: Opened) -> None:
     known = {hour.start: hour for hour in found.known.hours}
     files = found.schedule_files
     for start in sorted(known.keys() - set(found.known.dropping) | {*files.found()}):
-        hour = found.hours[start] = Hour(start)
         before = known.get(start)
-        if before is not None:
-            hour.rows, hour.length = before.rows, before.length
-            hour.wal_offset, hour.wal_pieces = before.wal_offset, before.wal_pieces
-            hour.next_due = before.next_due
-            hour.topics.update(dict(before.topics))
+        hour = found.hours[start] = Hour(start) if before is None else Hour.as_known(before)
         entries: _WholeRecords[IndexedRows] = _WholeRecords(entry_of)
         lost = files.recover(
             start,

@@ -253,7 +253,7 @@ class Engine:
         """How far everything is, and which hours are gone."""
         messages, hours = self.store.messages, self.hours
         if hours.scheduled_to == messages.safe_offset and messages.idle:
-            messages.stored_at_ms = max(messages.stored_at_ms, now_ms)
+            messages.not_before(now_ms)
             hours.stored_at_ms = max(hours.stored_at_ms, messages.stored_at_ms)
         return self.store.checkpoints.snapshot(hours, clean=clean)
 

@@ -146,9 +146,11 @@ class InSync:
         """A member follows: what it has is not known yet. One that comes again and again and takes
         nothing (a full disk) has to become late all the same."""
         before = self.copies.get(member)
-        copy = self.copies[member] = Copy(connected=True, moved_at=now)
         if before is not None and before.best and member in self.required:
-            copy.moved_at, copy.best = before.moved_at, before.best
+            copy = Copy(connected=True, moved_at=before.moved_at, best=before.best)
+        else:
+            copy = Copy(connected=True, moved_at=now)
+        self.copies[member] = copy
         return copy
 
     def gone(self, member: str) -> None:

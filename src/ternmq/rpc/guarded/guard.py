@@ -21,11 +21,11 @@ from ternmq.core.errors import (
 )
 from ternmq.core.units import align8
 from ternmq.rpc.address import join_address
+from ternmq.rpc.guarded.failed_logins import FailedLogins
 from ternmq.rpc.peer import Peer
 from ternmq.security.access import scram
 from ternmq.security.access.audit import AuditLog
 from ternmq.security.access.book import AccessBook
-from ternmq.security.access.failed_logins import FailedLogins
 from ternmq.security.access.quota import UserUse
 from ternmq.security.access.rights import Right, Rights, lost
 from ternmq.security.access.token import TokenClaims
@@ -65,7 +65,7 @@ class TopicFacts(Protocol):
 
 
 class Issuer(Protocol):
-    """Somebody outside whose tokens are taken; `security.access.oidc_keys.OidcKeys`."""
+    """Somebody outside whose tokens are taken; `discovery.oidc_keys.OidcKeys`."""
 
     def is_of(self, text: str) -> bool: ...
 

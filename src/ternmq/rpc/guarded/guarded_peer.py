@@ -26,9 +26,9 @@ from ternmq.rpc.guarded.known_by import (
     check_fresh,
     methods_of,
 )
+from ternmq.rpc.guarded.narrowing import NARROWED, narrowed
 from ternmq.rpc.peer import Handler, Peer
 from ternmq.security.access import scram
-from ternmq.security.access.narrowing import NARROWED, narrowed
 from ternmq.security.access.rights import Right, Rights
 from ternmq.security.tls.door import TlsTerms
 from ternmq.security.tls.peer_certificate import PeerCertificate

@@ -22,10 +22,10 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from ternmq.storage.consume.entry import RECORD_SIZE
+from ternmq.storage.files.sealed import FRAME
 
 MAGIC = b"TAIL"
 VERSION = 1
-FRAME = struct.Struct("<4sI")
 FIELDS = struct.Struct("<QQII")
 HEADER_SIZE = 32
 

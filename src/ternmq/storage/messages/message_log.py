@@ -128,6 +128,10 @@ class MessageLog(ReplicatedLog[StagedBatches]):
         """No group is on its way to the disk."""
         return self._in_flight is None
 
+    def not_before(self, stored_at_ms: int) -> None:
+        """Batches from now on are stored at this moment or later, whatever the clock says."""
+        self.stored_at_ms = max(self.stored_at_ms, stored_at_ms)
+
     # Appending
 
     def stage(self, appends: list[Append]) -> StagedBatches:

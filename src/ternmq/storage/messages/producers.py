@@ -93,12 +93,18 @@ def _sender_of(producer: ProducerKey, batch: Buffer) -> int:
 class _ProducerWindow:
     __slots__ = ("app", "batches", "firsts", "floor", "owner", "seen_at_ms")
 
-    def __init__(self) -> None:
-        self.firsts = array("Q")
-        self.batches = bytearray()
-        self.floor = 0  # Numbers below this were forgotten.
-        self.seen_at_ms = 0
-        self.owner = 0
+    def __init__(
+        self,
+        batches: bytes | memoryview = b"",
+        floor: int = 0,
+        seen_at_ms: int = 0,
+        owner: int = 0,
+    ) -> None:
+        self.batches = bytearray(batches)
+        self.firsts = array("Q", [batch[0] for batch in BATCH.iter_unpack(self.batches)])
+        self.floor = floor  # Numbers below this were forgotten.
+        self.seen_at_ms = seen_at_ms
+        self.owner = owner
         self.app = ""  # That was found to be the owner.
 
 
@@ -282,9 +288,6 @@ def _unpack_windows(body: memoryview, count: int) -> Iterator[tuple[ProducerKey,
     for _ in range(count):
         start, random, floor, seen_at_ms, batches, owner = PRODUCER.unpack_from(body, at)
         at += PRODUCER.size
-        window = _ProducerWindow()
-        window.floor, window.seen_at_ms, window.owner = floor, seen_at_ms, owner
-        window.batches = bytearray(body[at : at + batches * BATCH.size])
-        window.firsts = array("Q", [batch[0] for batch in BATCH.iter_unpack(window.batches)])
-        at += batches * BATCH.size
-        yield (start, random), window
+        end = at + batches * BATCH.size
+        yield (start, random), _ProducerWindow(body[at:end], floor, seen_at_ms, owner)
+        at = end

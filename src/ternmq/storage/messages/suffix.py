@@ -9,6 +9,7 @@ On the loop; a piece is small enough for that, and was written or scanned a shor
 """
 
 from collections import deque
+from typing import NamedTuple
 
 from ternmq.batch.check import describe_stored
 from ternmq.batch.half import CONTROL, NO_SEQUENCE, read_decision, read_info
@@ -96,7 +97,9 @@ def append_of(offset: int, batch: memoryview) -> Append:
     """A stored and checked batch as it was when its master committed it."""
     stamp = STAMP.unpack_from(batch, STAMP_START)
     producer = PRODUCER.unpack_from(batch, PRODUCER_CRC_AT)
-    append = Append(
+    half = stamp[2] == NO_SEQUENCE
+    seen = _look_into(batch, half=half, control=half and bool(producer[1] & CONTROL))
+    return Append(
         batch=batch,
         topic_id=stamp[1],
         count=producer[2],
@@ -105,33 +108,43 @@ def append_of(offset: int, batch: memoryview) -> Append:
         client_port=stamp[9],
         server_ip=stamp[8],
         server_port=stamp[10],
-        tag_bloom=BLOOM_ALL,
-        priority=PRIORITY_UNKNOWN,
-        searchable=True,
+        tag_bloom=seen.tag_bloom,
+        priority=seen.priority,
+        searchable=seen.searchable,
+        special=seen.special,
         producer=(producer[4], producer[5]),
         first_sequence=producer[6],
         offset=offset,
         base_sequence=stamp[2],
         stored_at_ms=stamp[4],
     )
-    half = stamp[2] == NO_SEQUENCE
-    if half and producer[1] & CONTROL:
+
+
+class _BatchLook(NamedTuple):
+    """What rows of a batch say together; by default it excludes nothing, and the index looks."""
+
+    tag_bloom: int = BLOOM_ALL
+    priority: int = PRIORITY_UNKNOWN
+    searchable: bool = True
+    special: HalfMark | Ending | None = None
+
+
+def _look_into(batch: memoryview, *, half: bool, control: bool) -> _BatchLook:
+    if control:
         decision = read_decision(BatchView(batch))
-        append.special = Ending(
-            kind=decision.kind, transactions=decision.transactions, halves=[], decision=decision
+        return _BatchLook(
+            special=Ending(
+                kind=decision.kind, transactions=decision.transactions, halves=[], decision=decision
+            )
         )
-        return append
     try:
         incoming = describe_stored(batch, half=half)
     except (ProtocolError, TooLarge):
         if half:
             raise
-        return append  # One of the broker's own: it excludes nothing, and the index looks.
-    append.tag_bloom, append.priority = incoming.tag_bloom, incoming.priority
-    append.searchable = incoming.searchable
-    if half:
-        append.special = HalfMark(info=read_info(BatchView(batch)), app=incoming.app)
-    return append
+        return _BatchLook()  # One of the broker's own.
+    mark = HalfMark(info=read_info(BatchView(batch)), app=incoming.app) if half else None
+    return _BatchLook(incoming.tag_bloom, incoming.priority, incoming.searchable, mark)
 
 
 def ends_of(appends: list[Append], known: dict[int, int]) -> dict[int, int]:

@@ -18,7 +18,7 @@ from ternmq.cli.servers.doctor import (
     judge_state,
     judge_tls,
 )
-from ternmq.cli.terminal.report import Level
+from ternmq.cli.servers.doctor_report import Level
 from ternmq.core.units import DAY_MS, GIB, MIB
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import Member, Standing

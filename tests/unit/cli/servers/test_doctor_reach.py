@@ -12,7 +12,7 @@ from ternmq.cli.servers.doctor_reach import (
     judge_clusters,
     try_address,
 )
-from ternmq.cli.terminal.report import Level
+from ternmq.cli.servers.doctor_report import Level
 from ternmq.wire.messages.hello import Hello, Welcome
 
 HELLO = Hello(protocol=1, app="test", version="0", session=bytes(16))

@@ -12,9 +12,9 @@ import pytest
 import ternmq
 from ternmq.client.admin import broker_members
 from ternmq.core.clock import SystemClock
-from ternmq.discovery.registration import registered
-from ternmq.discovery.remote_directory import remote_directory
 from ternmq.discovery.routes import RouteCache
+from ternmq.node.joining.registration import registered
+from ternmq.node.joining.remote_directory import remote_directory
 from ternmq.rpc.address import join_address
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import ServerLimits, listening
@@ -26,7 +26,7 @@ from ternmq.wire.messages.stats import Status
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack, unpack
 from tests.node_greeting import greeting
-from tests.unit.discovery.test_registration import Meta, meta
+from tests.unit.node.joining.test_registration import Meta, meta
 from tests.waiting import until
 
 HELLO = greeting()

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from ternmq.client.config import ClientConfig
+from ternmq.client.transport.certificate_login import CertificateLogin
 from ternmq.client.transport.login import find_login
+from ternmq.client.transport.token_login import TokenLogin
+from ternmq.client.transport.user_login import UserLogin
 from ternmq.core.errors import BadConfig
-from ternmq.rpc.guarded.certificate_login import CertificateLogin
-from ternmq.rpc.guarded.token_login import TokenLogin
-from ternmq.rpc.guarded.user_login import UserLogin
 from ternmq.security.access.secret import Secret, find_password
 
 URL = "tern://shop@127.0.0.1"

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ternmq.client.transport.user_login import UserGreeting, UserLogin
 from ternmq.core.clock import SystemClock
 from ternmq.rpc.address import join_address
 from ternmq.rpc.connection import Connection
 from ternmq.rpc.guarded.guard import Guard, Issuer
 from ternmq.rpc.guarded.guarded_peer import GuardedHandler
-from ternmq.rpc.guarded.user_login import UserGreeting, UserLogin
 from ternmq.rpc.node_proof import NodeGate
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import ServerLimits, listening

@@ -6,6 +6,7 @@ import json
 import msgspec
 import pytest
 
+from ternmq.client.transport.user_login import UserGreeting, UserLogin
 from ternmq.core.errors import (
     Forbidden,
     OverLimit,
@@ -15,12 +16,11 @@ from ternmq.core.errors import (
     Unavailable,
 )
 from ternmq.rpc.connection import Connection
+from ternmq.rpc.guarded.failed_logins import OF_USER_MAX
 from ternmq.rpc.guarded.guarded_peer import bound_session
-from ternmq.rpc.guarded.user_login import UserGreeting, UserLogin
 from ternmq.rpc.node_proof import Channel
 from ternmq.security.access import scram
 from ternmq.security.access.book import AccessEntry
-from ternmq.security.access.failed_logins import OF_USER_MAX
 from ternmq.security.access.secret import Secret
 from ternmq.wire.messages.hello import (
     BY_SCRAM,

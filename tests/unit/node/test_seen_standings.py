@@ -10,7 +10,7 @@ from ternmq.core.errors import NotInSync
 from ternmq.core.lifecycle import background
 from ternmq.meta.directory import serving_directory
 from ternmq.meta.registries.sql import SqlRegistry
-from ternmq.meta.seen_standings import SeenStanding, SeenStandings
+from ternmq.node.seen_standings import SeenStanding, SeenStandings
 from ternmq.testing.clock import TurnedClock
 from ternmq.wire.messages.standings import Claim, Member, Standing
 from tests.waiting import until

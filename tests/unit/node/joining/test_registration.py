@@ -11,14 +11,14 @@ import pytest
 
 from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.errors import AlreadyExists, Unavailable
-from ternmq.discovery import heartbeat, registration, remote_directory
-from ternmq.discovery.registration import registered
 from ternmq.discovery.routes import RouteCache
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.registries.sql import SqlRegistry
 from ternmq.meta.router import MetaIdentity, MetaRouter
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.server import serving_meta
+from ternmq.node.joining import heartbeat, registration, remote_directory
+from ternmq.node.joining.registration import registered
 from ternmq.rpc.address import join_address
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import ServerLimits

@@ -1,10 +1,10 @@
 """What a meta server tells Prometheus about broker groups."""
 
 from ternmq.meta.directory import serving_directory
-from ternmq.meta.prometheus import registry_figures
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.metrics.samples import Samples
+from ternmq.node.meta_prometheus import registry_figures
 from ternmq.testing.clock import TurnedClock
 from ternmq.wire.messages.servers import Register, Route
 from ternmq.wire.messages.standings import Member

@@ -1,6 +1,6 @@
 """Q1: a failing group is avoided for a growing time; one request finds out whether it is back."""
 
-from ternmq.client.transport.circuit_breaker import REST_MAX_S, REST_MIN_S, TRIAL_S, CircuitBreaker
+from ternmq.client.producing.circuit_breaker import REST_MAX_S, REST_MIN_S, TRIAL_S, CircuitBreaker
 
 
 def test_a_group_that_fails_is_left_alone_and_then_tried_by_one_request() -> None:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from ternmq.client.transport.token_login import TokenLogin
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import Forbidden, ProtocolError, Unauthorized, Unavailable
 from ternmq.rpc.connection import Connection
 from ternmq.rpc.guarded.guard import STALE_S
 from ternmq.rpc.guarded.guarded_peer import GuardedPeer
-from ternmq.rpc.guarded.token_login import TokenLogin
 from ternmq.rpc.node_proof import Channel
 from ternmq.security.access.book import TOKEN_KEYS, AccessEntry
 from ternmq.security.access.secret import Secret

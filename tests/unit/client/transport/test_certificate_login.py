@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ternmq.client.transport.certificate_login import CertificateLogin
 from ternmq.core.errors import Forbidden, Unauthorized, Unavailable
 from ternmq.rpc.connection import Connection
-from ternmq.rpc.guarded.certificate_login import CertificateLogin
 from ternmq.rpc.guarded.guard import STALE_S
 from ternmq.rpc.guarded.guarded_peer import bound_session
 from ternmq.rpc.node_proof import over

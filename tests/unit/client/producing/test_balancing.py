@@ -3,7 +3,7 @@
 from collections import Counter
 from random import Random
 
-from ternmq.client.transport.balancing import AFFINITY_BATCHES, Affinity, Balancer, able, at_home
+from ternmq.client.producing.balancing import AFFINITY_BATCHES, Affinity, Balancer, able, at_home
 from ternmq.wire.messages.order_keys import Home
 
 NAMES = ["east", "north", "west"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ternmq.security.access.narrowing import NARROWED, narrowed
+from ternmq.rpc.guarded.narrowing import NARROWED, narrowed
 from ternmq.security.access.rights import Rights
 from ternmq.wire.messages.groups import HalfLine, Ledger, LedgerLine
 from ternmq.wire.messages.limits import AppLimit, AppLimits, Grant

@@ -9,16 +9,16 @@ is looked for first (`delayed_confirm`).
 import asyncio
 from typing import Any, NamedTuple
 
-from ternmq.client.model.durations import seconds_of, typed
-from ternmq.client.model.receipt import BatchReceipt, Receipt
-from ternmq.client.model.times import shown
-from ternmq.client.producing.delayed_confirm import (
+from ternmq.client.confirming.delayed_confirm import (
     CANCELLED,
     WAITING,
     Span,
     delayed_rows,
     place_of,
 )
+from ternmq.client.model.durations import seconds_of, typed
+from ternmq.client.model.receipt import BatchReceipt, Receipt
+from ternmq.client.model.times import shown
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import back_off
 from ternmq.core.clock import Clock

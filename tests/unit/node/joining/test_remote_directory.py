@@ -17,8 +17,8 @@ from ternmq.core.errors import (
     Unavailable,
 )
 from ternmq.discovery.directory import ClusterDirectory
-from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
+from ternmq.node.joining.remote_directory import RemoteDirectory, remote_directory
 from ternmq.rpc.connection import Connection, request
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.standings import (

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from ternmq.core.errors import BadConfig
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.known_cluster import KnownCluster
-from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
+from ternmq.node.joining.remote_directory import RemoteDirectory, remote_directory
 from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeIdentity, NodeSecret
 from ternmq.security.tls.node_name import NodeName
 from ternmq.security.tls.server_tls import ServerTls

@@ -3,7 +3,7 @@
 import pytest
 
 from ternmq.core.errors import OverLimit
-from ternmq.security.access.failed_logins import (
+from ternmq.rpc.guarded.failed_logins import (
     OF_ADDRESS_MAX,
     OF_USER_MAX,
     SOURCES_MAX,

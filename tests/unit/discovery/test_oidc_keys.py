@@ -15,10 +15,10 @@ from joserfc.jwk import OctKey, RSAKey
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadConfig, Forbidden, TernError, Unauthorized, Unavailable
 from ternmq.core.lifecycle import background
+from ternmq.discovery.oidc_keys import OidcKeys
 from ternmq.rpc.connection import Connection
 from ternmq.security.access.book import AccessEntry
 from ternmq.security.access.oidc import SKEW_S, OidcConfig, read_keys
-from ternmq.security.access.oidc_keys import OidcKeys
 from ternmq.wire.messages.hello import Auth
 from ternmq.wire.messages.limits import TokenCreate, UserFind
 from ternmq.wire.messages.read import Read
@@ -26,9 +26,9 @@ from ternmq.wire.messages.topics import TopicNamed
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack
 from tests.oidc_issuer import OidcIssuer, issuing
+from tests.unit.client.transport.test_token_login import connect
 from tests.unit.rpc.guarded.guarded_server import GuardedServer, guarded_server, user
 from tests.unit.rpc.guarded.test_guard import batch
-from tests.unit.rpc.guarded.test_token_login import connect
 from tests.waiting import until
 
 Make = Callable[[OidcIssuer], str]

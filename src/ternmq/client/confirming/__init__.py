@@ -1,0 +1,1 @@
+"""`mq.confirm`: waiting until a group has acked what was sent."""

@@ -1,0 +1,1 @@
+"""How a server that is its own process joins a cluster: found, registered, kept up to date."""

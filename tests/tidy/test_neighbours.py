@@ -1,0 +1,81 @@
+"""A module that one folder alone imports lives in that folder (or in a room of it).
+
+A room below its importer is at home: a package is put together in the folder above its rooms. What
+one *other* folder imports is either misplaced or a door, through which that folder uses a whole
+room. Doors are named here, each with its reason; the lists only shrink.
+"""
+
+import ast
+from collections import defaultdict
+from itertools import chain
+from pathlib import Path
+
+from tests.tidy.source import PACKAGE, Module, modules, settled
+
+AWAY_FROM_ITS_IMPORTER = {
+    "A server; `node` makes it a process.": {"broker/server", "delay/server", "meta/server"},
+    "A process; `tern` starts it.": {
+        "node/broker_process",
+        "node/delay_process",
+        "node/meta_process",
+    },
+    "A job over what its package keeps; `tern` runs it.": {
+        "backup/restore",
+        "backup/verify",
+        "pipeline/archive/job",
+        "pipeline/archive/repair",
+        "pipeline/archive/search",
+        "pipeline/jobs/dead_letters",
+        "pipeline/jobs/live_trace",
+        "pipeline/jobs/replay",
+        "pipeline/jobs/trace",
+    },
+    "The door of its room: the rest of the room is used through it.": {
+        "batch/selector/selector",
+        "meta/registries/url",
+        "pipeline/sink/sink",
+        "replication/following/leader_link",
+        "wire/decoder",
+    },
+    "Reads what its room writes, so the two change together.": {
+        "batch/arrow",
+        "pipeline/archive/reader",
+    },
+    "Applications import it by this name.": {"inbox/migrations"},
+    "Settings stand with the part that they are of.": {"security/tls/config"},
+    "The only module with `cryptography`, under the tests of TLS.": {"security/tls/authority"},
+}
+
+
+def test_a_module_with_one_importer_lives_beside_it() -> None:
+    allowed = set(chain.from_iterable(AWAY_FROM_ITS_IMPORTER.values()))
+
+    assert not settled(away_from_their_importer(), allowed=allowed)
+
+
+def away_from_their_importer() -> list[str]:
+    """Modules whose importers are all in one folder, and that is neither theirs nor one above."""
+    sources = {module.dotted: module for module in modules() if module.name.startswith("src/")}
+    importers: dict[str, set[Path]] = defaultdict(set)
+    for name, module in sources.items():
+        for imported in imports_of(module) & sources.keys() - {name}:
+            importers[imported].add(module.path.parent)
+    return [
+        sources[name].path.relative_to(PACKAGE).with_suffix("").as_posix()
+        for name, folders in importers.items()
+        if len(folders) == 1
+        and sources[name].path.stem != "__init__"
+        and not sources[name].path.is_relative_to(*folders)
+    ]
+
+
+def imports_of(module: Module) -> set[str]:
+    """The dotted names that a module imports, also those of names inside modules."""
+    found = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            found.add(node.module or "")
+    return found
