@@ -259,11 +259,28 @@ async def test_delayed_messages_are_cancelled_by_who_may(secured: Node) -> None:
             with pytest.raises(Forbidden, match="delay"):
                 await thief.admin.delays.rows(topic="later")
         await admin.admin.grant("sender", "delay", "later")
+        await admin.admin.grant("meddler", "delay", "later")
+
+        async def seen() -> bool:
+            found = await meddler.admin.delays.rows(topic="later")
+            return len(list(found)) == 1
+
+        await until(seen, ignoring=Forbidden)
+        for change in (meddler.cancel(receipt), meddler.reschedule(receipt, delay=5)):
+            with pytest.raises(Forbidden, match="'meddler' may not operate on topic 'later'"):
+                await change
+        second = await sender.send("later", b"2", delay=3600)
 
         async def cancelled() -> Any:
             return await sender.cancel(receipt)
 
         assert await until(cancelled, ignoring=Forbidden)
+        await admin.admin.grant("meddler", "operate", "later")
+
+        async def cancelled_by_operator() -> Any:
+            return await meddler.cancel(second)
+
+        assert await until(cancelled_by_operator, ignoring=Forbidden)
 
 
 async def test_identities_are_told_to_no_client_whatever_it_may(secured: Node) -> None:
