@@ -1,12 +1,14 @@
 """`make audit`: known holes in what this environment has installed, and the list of its parts.
 
 pip-audit asks the advisory database, cyclonedx-bom writes `build/sbom.json` (CycloneDX). Both go
-into an environment of their own, `.venv/audit`, so that they change nothing of what they look at.
+into an environment of their own, `.venv/audit`, so that they change nothing of what they look at;
+where they are installed already those are used.
 What cannot be had here (no network, no registry) is named and skipped with its reason: only a known
 hole is a failure. `--offline` does not try to fetch the tools.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 import sysconfig
@@ -17,8 +19,6 @@ ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ROOT / ".venv" / "audit"
 SBOM = ROOT / "build" / "sbom.json"
 PACKAGES = ("pip-audit>=2.10", "cyclonedx-bom>=7.5")
-HOLES_FOUND = "known vulnerabilit"
-"""How pip-audit begins its verdict when there are any."""
 SECONDS_MAX = 900
 
 
@@ -30,28 +30,40 @@ def main() -> int:
     if missing:
         _say(f"skipped, the tools cannot be had here: {missing}")
         return 0
-    holes = _run("pip-audit", "--path", sysconfig.get_path("purelib"), "--progress-spinner", "off")
+    options = ("--format", "json", "--progress-spinner", "off", "--aliases", "on")
+    _, answer = _run("pip-audit", "--path", sysconfig.get_path("purelib"), *options)
     SBOM.parent.mkdir(exist_ok=True)
-    parts = _run("cyclonedx-py", "environment", sys.executable, "--output-file", str(SBOM))
-    _say(f"list of parts: {SBOM}" if not parts[0] else f"skipped the list: {_last(parts[1])}")
-    return verdict(*holes)
+    code, parts = _run("cyclonedx-py", "environment", sys.executable, "--output-file", str(SBOM))
+    _say(f"list of parts: {SBOM}" if not code else f"skipped the list: {_last(parts)}")
+    return verdict(answer)
 
 
-def verdict(code: int, said: str) -> int:
-    """0 unless there are holes; that nobody could be asked is told and is no failure."""
-    if code == 0:
-        _say("no known holes in what is installed")
+def verdict(answer: str) -> int:
+    """Show what pip-audit found; 0 unless there are holes. That nobody could be asked, about some
+    or about all packages, is told and is no failure, and is never called good."""
+    try:
+        packages = json.loads(answer[answer.index("{") :].splitlines()[0])["dependencies"]
+    except (ValueError, KeyError, IndexError):
+        _say(f"skipped, the advisory database was not asked: {_last(answer)}")
         return 0
-    if HOLES_FOUND in said:
-        _say(said)
-        return 1
-    _say(f"skipped, the advisory database was not asked: {_last(said)}")
-    return 0
+    asked = [each for each in packages if "skip_reason" not in each]
+    left = [each["name"] for each in packages if "skip_reason" in each]
+    holes = [(each, hole) for each in asked for hole in each["vulns"]]
+    for package, hole in holes:
+        fixed = ", ".join(hole["fix_versions"]) or "no version yet"
+        also = f" ({', '.join(hole['aliases'])})" if hole.get("aliases") else ""
+        _say(f"{package['name']} {package['version']}: {hole['id']}{also}, fixed in {fixed}")
+    if left:
+        some = f"{', '.join(left[:5])}{' …' if len(left) > 5 else ''}"
+        _say(f"not looked at, the database does not know or was not reached: {len(left)} ({some})")
+    if asked:
+        _say(f"{len(asked)} packages looked at, {len(holes)} known holes")
+    return 1 if holes else 0
 
 
 def _fetch(*, offline: bool) -> str:
     """Why the tools are not there; empty: they are."""
-    if (TOOLS / "bin" / "pip-audit").exists() and (TOOLS / "bin" / "cyclonedx-py").exists():
+    if all(_tool(each).exists() for each in ("pip-audit", "cyclonedx-py")):
         return ""
     if offline:
         return "--offline, and they were never fetched"
@@ -63,8 +75,14 @@ def _fetch(*, offline: bool) -> str:
     return _last(said) if code else ""
 
 
+def _tool(name: str) -> Path:
+    """In this environment, or in the one that is made for it."""
+    own = Path(sys.executable).with_name(name)
+    return own if own.exists() and name != "pip" else TOOLS / "bin" / name
+
+
 def _run(tool: str, *arguments: str) -> tuple[int, str]:
-    command = [str(TOOLS / "bin" / tool), *arguments]
+    command = [str(_tool(tool)), *arguments]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
     except (OSError, subprocess.TimeoutExpired) as error:

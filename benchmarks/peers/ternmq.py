@@ -210,9 +210,11 @@ class TernPeer:
 
     limits = Limits(fan_out_each=100_000, warm_up=20_000, batch_publish=True)
 
-    def __init__(self, *, flush: str, tls: bool = False) -> None:
-        self.name = f"ternmq {flush}{' tls' if tls else ''}"
+    def __init__(self, *, flush: str, tls: bool = False, security: bool = False) -> None:
+        """`tls` is with logins and rights, by certificate; `security` these alone, by password."""
+        self.name = f"ternmq {flush}{' tls' if tls else ''}{' security' if security else ''}"
         self._tls = tls
+        self._security = security
         self._url = ""
         self.durability = (
             "fdatasync before the answer (default)"
@@ -249,6 +251,11 @@ class TernPeer:
         self._url = f"tern://127.0.0.1:{self._port}"
         if self._tls:
             command += ["--config", str(self._secure(directory))]
+        if self._security:
+            config = directory / "tern.toml"
+            config.write_text("security = true\n", encoding="utf-8")
+            command += ["--config", str(config)]
+            self._url = f"tern://admin@127.0.0.1:{self._port}"
         self._process = ServerProcess(command, directory)
         log = directory / "server.log"
         self._process.wait_until(lambda: b"ready tern" in log.read_bytes(), 20)

@@ -184,10 +184,13 @@ def test_a_hello_of_release_0_1_is_one_without_a_proof() -> None:
             Routes(version=3, servers=[Route(broker_group="a", address="h:1")]),
             "97039195 a161a368 3a31a66d 61737465 72a87265 616c7469 6d65c290 c0808080",
         ),
-        (TopicCreate(name="t"), "92a1749e c290ce00 40000000 00a67265 66757365 c2c20000 90c0a000"),
+        (
+            TopicCreate(name="t"),
+            "92a1749f c290ce00 40000000 00a67265 66757365 c2c20000 90c0a000 a0",
+        ),
         (
             Topic(id=5, name="t", created_at_ms=6),
-            "9405a174 069ec290 ce004000 000000a6 72656675 7365c2c2 000090c0 a000",
+            "9405a174 069fc290 ce004000 000000a6 72656675 7365c2c2 000090c0 a000a0",
         ),
         (Empty(), "90"),
         (
@@ -225,9 +228,11 @@ def test_a_topic_of_before_there_was_encryption_is_still_read() -> None:
 
 
 def test_a_topic_of_the_first_release_is_still_read() -> None:
-    old = bytes.fromhex("9405a1740693c290ce00400000")
+    old = "9405a1740693c290ce00400000"
+    before_made_by = "9405a174069ec290ce004000000000a6726566757365c2c2000090c0a000"
 
-    assert unpack(old, Topic) == Topic(id=5, name="t", created_at_ms=6)
+    for told in (old, before_made_by):
+        assert unpack(bytes.fromhex(told), Topic) == Topic(id=5, name="t", created_at_ms=6)
 
 
 def test_a_welcome_of_the_first_release_is_still_read() -> None:

@@ -109,6 +109,15 @@ def producers() -> bytes:
     return windows.snapshot(covers=4096)
 
 
+def owned_producers() -> bytes:
+    """Whose they are stands in what was spare."""
+    windows = ProducerTable()
+    origin = Origin(topic="orders", app="shop", producer=ProducerId(11, 22))
+    batch = encode_messages([Outgoing(body=b"x")], origin=origin, first_sequence=33)
+    windows.remember((11, 22), 33, 7, StoredBatch(42, 100, 1_700_000_000_123), batch)
+    return windows.snapshot(covers=4096)
+
+
 EPOCHS = Epochs(
     messages=LeaderEpochs((EpochStart(0, 0, own=False), EpochStart(3, 4096, own=True))),
     pulls=LeaderEpochs((EpochStart(3, 96, own=True),)),
@@ -199,7 +208,8 @@ FILES = {
     "control_v1.hex": control,
     # A field was added at the end; what was written before is read below.
     "half_later_v1.hex": half,
-    "halves_later_v2.hex": halves,
+    "halves_app_v2.hex": halves,
+    "producers_owner_v1.hex": owned_producers,
 }
 
 
@@ -254,6 +264,10 @@ def test_golden_checkpoint_and_producers_are_read_back() -> None:
     windows = ProducerTable()
     assert windows.restore(golden("producers_v1.hex")) == 4096
     assert windows.find((11, 22), 33, 7) == (42, 100, 1_700_000_000_123)
+    assert windows.is_of((11, 22), "anybody"), "of before it was kept"
+    assert windows.restore(golden("producers_owner_v1.hex")) == 4096
+    assert windows.is_of((11, 22), "shop")
+    assert not windows.is_of((11, 22), "anybody")
 
 
 def test_kinds_of_pull_records_keep_their_numbers() -> None:
@@ -329,11 +343,13 @@ def test_golden_half_and_control_batches_are_read_back() -> None:
     assert read_info(BatchView(golden("half_v1.hex"))) == HALF_INFO
     assert read_info(BatchView(golden("half_fenced_v1.hex"))) == HALF_INFO
     assert read_info(BatchView(golden("half_later_v1.hex"))) == HALF_INFO
-    for name in ("halves_v1.hex", "halves_fenced_v1.hex", "halves_v2.hex", "halves_later_v2.hex"):
+    older = ("halves_v1.hex", "halves_fenced_v1.hex", "halves_v2.hex", "halves_later_v2.hex")
+    for name in (*older, "halves_app_v2.hex"):
         table = TransactionTable()
         assert table.restore(golden(name)) == 5304
         assert table.open[HALF_INFO.key].halves == [PLACED]
         assert table.open[HALF_INFO.key].info.fenced
         assert list(table.attempts("job")) == [2]
+        assert table.attempts("job")[2].app == ("" if name in older else "spark")
     assert table.open[UNFENCED.key].info == UNFENCED
     assert table.cross_segment.firsts(8192) == {PLACED.topic_id: PLACED.sequence + PLACED.count}

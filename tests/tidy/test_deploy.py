@@ -48,6 +48,14 @@ def test_everybody_is_told_the_meta_servers_that_there_are_and_they_share_a_regi
         assert parse_url(config.url) == metas
 
 
+def test_every_server_asks_who_comes_and_lets_nobody_in_without_a_certificate() -> None:
+    for path in FILES:
+        config = load(path)
+        assert config.tls.proves_clients, path
+        assert config.meta.listener.security, path
+        assert not config.insecure, path
+
+
 def test_every_server_has_an_address_and_a_folder_of_its_own() -> None:
     addresses = [meta_address(config) for config in of_role("meta")]
     addresses += [broker_route(config).address for config in of_role("broker")]

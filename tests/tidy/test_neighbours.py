@@ -50,7 +50,6 @@ AWAY_FROM_ITS_IMPORTER = {
     },
     "Applications import it by this name.": {"inbox/migrations"},
     "Settings stand with the part that they are of.": {"security/tls/config"},
-    "The only module with `cryptography`, under the tests of TLS.": {"security/tls/authority"},
 }
 
 

@@ -1,5 +1,6 @@
 """What is built on: bounds above known holes, downloads that are compared, holes that fail."""
 
+import json
 import tomllib
 from pathlib import Path
 
@@ -17,6 +18,7 @@ HOLES = {
     "django": "5.2.7",
     "duckdb": "1.0.0",
     "fastapi": "0.115.0",
+    "joserfc": "1.6.2",
     "nicegui": "3.3.0",
     "pymysql": "1.1.0",
     "setuptools": "78.1.0",
@@ -61,7 +63,21 @@ def test_a_download_that_is_another_one_is_refused(tmp_path: Path) -> None:
         check([jar], tmp_path, source=source)
 
 
-def test_only_a_known_hole_fails_the_audit() -> None:
-    assert verdict(0, "No known vulnerabilities found") == 0
-    assert verdict(1, "Found 2 known vulnerabilities in 1 package") == 1
-    assert verdict(1, "ConnectionError: no route to host") == 0
+def audited(**package: object) -> str:
+    found = {"dependencies": [{"name": "x", "version": "1", "vulns": []} | package], "fixes": []}
+    return f"WARNING: something\n{json.dumps(found)}\n"
+
+
+def test_only_a_known_hole_fails_the_audit_and_what_was_not_looked_at_is_not_called_good(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hole = {"id": "PYSEC-1", "fix_versions": ["2"], "aliases": ["CVE-1"]}
+    assert verdict(audited()) == 0
+    assert capsys.readouterr().out == "1 packages looked at, 0 known holes\n"
+    assert verdict(audited(vulns=[hole])) == 1
+    assert "x 1: PYSEC-1 (CVE-1), fixed in 2" in capsys.readouterr().out
+    for unasked in (audited(skip_reason="not found"), "ConnectionError: no route to host"):
+        assert verdict(unasked) == 0
+        shown = capsys.readouterr().out
+        assert "not looked at" in shown or "was not asked" in shown
+        assert "0 known holes" not in shown

@@ -9,7 +9,7 @@ from ternmq.discovery.hidden_topics import (
     later_topic,
     refused_topic,
 )
-from ternmq.intake.topic_rules import check_app, check_new_topic, topic_not_found
+from ternmq.intake.topic_rules import check_app, check_new_topic, made_for, topic_not_found
 from ternmq.rpc.peer import Peer
 from ternmq.wire.messages.topics import Topic, TopicSettings
 
@@ -36,12 +36,14 @@ class TopicNames:
         """May this topic be made by using it?"""
         check_new_topic(name, auto_create=self._auto_create)
 
-    async def auto_create(self, name: str) -> Topic:
+    async def auto_create(self, name: str, peer: Peer | None = None) -> Topic:
+        """Made for this client, whose user it counts for."""
         self.check_auto(name)
-        return await self._directory.create_topic(name, self._settings)
+        settings = made_for(None if peer is None else peer.use, self._settings, self.all)
+        return await self._directory.create_topic(name, settings)
 
-    async def get_or_create(self, name: str) -> Topic:
-        return self._directory.topic(name) or await self.auto_create(name)
+    async def get_or_create(self, name: str, peer: Peer | None = None) -> Topic:
+        return self._directory.topic(name) or await self.auto_create(name, peer)
 
     async def dead_letters_of(self, group: str) -> Topic:
         """Made on first use."""

@@ -173,10 +173,14 @@ class ClientConfig:
             object.__setattr__(self, "password", Secret(self.password))
         elif not (self.password is None or isinstance(self.password, Secret)):
             raise BadConfig("password is a text")  # Never shown, whatever it is.
+        if isinstance(self.password, Secret) and not self.password.reveal():
+            raise BadConfig("password is a text that is not empty; leave it out for no login")
         if isinstance(self.token, str):
             object.__setattr__(self, "token", Secret(self.token))
         elif not (self.token is None or isinstance(self.token, Secret) or callable(self.token)):
             raise BadConfig("token is a text, or a function that returns one")
+        if isinstance(self.token, Secret) and not self.token.reveal():
+            raise BadConfig("token is a text that is not empty; leave it out for no login")
         find_codec(self.codec)
         find_master_keys(self.keys, {})
         for name, kind in _plain_kinds().items():

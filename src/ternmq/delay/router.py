@@ -57,7 +57,7 @@ class DelayRouter:
         later = self._later
         self._table: dict[int, Handle] = {
             Command.PUBLISH: acceptor.publish,
-            Command.DELAY_CHANGE: later(DelayChange, changes.change),
+            Command.DELAY_CHANGE: self._change(changes),
             Command.DELAY_FIND: later(DelayFind, finder.find),
             Command.DELAY_SHOW: later(DelayShow, finder.show),
             Command.DELAY_COUNT: later(DelayCountQuery, finder.count),
@@ -89,6 +89,15 @@ class DelayRouter:
                 f"a delay server does not answer {Command(command).name}; ask a broker"
             )
         handle(peer, frame)
+
+    def _change(self, changes: Changes) -> Handle:
+        """What is another's needs a right more, so it is told who asks."""
+
+        def handle(peer: Peer, frame: Frame) -> None:
+            request = unpack(frame.payload, DelayChange)
+            self._pending.begin(peer, frame, changes.change(request, peer.rights))
+
+        return handle
 
     def _later(self, kind: type[R], answer: Callable[[R], Awaitable[Record]]) -> Handle:
         """Answered in time by what the part returns."""

@@ -4,8 +4,9 @@ A repeat (same producer, same first sequence) of a batch that is on its way wait
 of a stored one is answered with the first one's receipt. So a producer that lost its connection
 sends the same bytes again and nothing is stored twice. A producer's id stands in every message's
 id, so anybody can send under its numbers: what is known under another topic (of what is on its way:
-or application) is no repeat, and is refused rather than answered as if it were stored. What has to
-wait for something else before it can be judged, a topic that is made, becomes a task (`later`).
+or application) is no repeat, and is refused rather than answered as if it were stored; and where
+users have rights, so are numbers that another application used first. What has to wait for
+something else before it can be judged, a topic that is made, becomes a task (`later`).
 
 Never decides whether a batch may come in: that is its server's.
 """
@@ -16,12 +17,14 @@ from typing import Generic, Protocol, TypeVar
 
 from ternmq.batch.check import Incoming
 from ternmq.batch.layout import Stamp
-from ternmq.core.errors import BadRequest, SequenceTooOld, TernError
+from ternmq.core.errors import BadRequest, Forbidden, SequenceTooOld, TernError
 from ternmq.rpc.address import Endpoints
 from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.peer import Peer
+from ternmq.security.access.rights import Rights
 from ternmq.storage.log.append import Append
 from ternmq.storage.messages.producers import ProducerTable, StoredBatch
+from ternmq.wire.actions import Action
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.publish import (
     PUBLISHED,
@@ -114,6 +117,21 @@ class PendingBatches(Generic[Pending]):
         _check_same(pending.append, incoming)
         pending.waiting.append((peer, correlation))
         return True
+
+    def check_sender(self, rights: Rights, incoming: Incoming) -> None:
+        """A producer's numbers are the application's that used them first: another one could take
+        those that come next. Who may operate on the topic may: a relay has another user now."""
+        if self.producers.is_of(incoming.producer, incoming.app):
+            return
+        if not rights.may(Action.OPERATE, "topic", incoming.topic):
+            raise Forbidden(
+                f"another application than {incoming.app!r} has used this producer's id before; "
+                "connect again for a new one. If it is yours (a relay, a spool or a job that has "
+                f"another user now): tern grant add {rights.name} operate {incoming.topic}",
+                action=str(Action.OPERATE),
+                resource=incoming.topic,
+                identity=rights.name,
+            )
 
     def check_unused(self, incoming: Incoming, topic_id: int) -> None:
         """Raise if the numbers of this batch are another topic's, or under way; for what is known

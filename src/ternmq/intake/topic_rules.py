@@ -4,7 +4,10 @@ Brokers and delay servers refuse the same things with the same words, so that a 
 accepted for later is not refused when it is due. Pure; what is refused costs nothing but a look.
 """
 
+from collections.abc import Callable
+
 import numpy as np
+from msgspec.structs import replace
 
 from ternmq.batch.check import Incoming
 from ternmq.batch.layout import BATCH_SIZE_MAX, Column, ColumnPart
@@ -13,7 +16,8 @@ from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadName, BadRequest, TooLarge, TopicNotFound, Unauthorized
 from ternmq.core.ids import check_name
 from ternmq.discovery.hidden_topics import RESERVED
-from ternmq.wire.messages.topics import Topic
+from ternmq.security.access.quota import UserUse
+from ternmq.wire.messages.topics import Topic, TopicSettings
 
 Payload = bytearray | memoryview
 
@@ -61,6 +65,18 @@ def check_new_topic(name: str, *, auto_create: bool) -> None:
     check_name("topic", name)
     if not auto_create:
         raise topic_not_found(name, auto_create=False)
+
+
+def made_for(
+    use: UserUse | None, settings: TopicSettings, topics: Callable[[], list[Topic]]
+) -> TopicSettings:
+    """Of a topic that a user makes, also by its first message; raises where it has too many."""
+    if use is None:
+        return settings
+    if use.quota.topics_max:
+        there = sum(each.settings.made_by == use.name for each in topics())
+        use.check_made("topics", there, use.quota.topics_max)
+    return replace(settings, made_by=use.name)
 
 
 def topic_not_found(name: str, *, auto_create: bool) -> TopicNotFound:

@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, OverLimit, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.units import KIB
 from ternmq.discovery.access_news import follow_access
 from ternmq.discovery.hidden_topics import PLACEMENT
+from ternmq.intake.topic_rules import made_for
 from ternmq.meta.access.access_commands import AccessCommands
 from ternmq.meta.access.key_commands import KeyCommands
 from ternmq.meta.access.token_commands import TokenCommands
@@ -144,6 +147,7 @@ class MetaRouter:
     ) -> None:
         """With a guard nobody reaches this but by `door`."""
         self.door: Handler = self if guard is None else GuardedHandler(self, guard)
+        self._guard = guard
         self._clients = clients
         self._directory = directory
         self._routes = routes
@@ -298,10 +302,14 @@ class MetaRouter:
 
     def _create_topic(self, peer: Peer, frame: Frame) -> None:
         wanted = unpack(frame.payload, TopicCreate)
+        settings = wanted.settings
         if not is_server(peer):
             check_name("topic", wanted.name)
-            check_settings(wanted.settings)
-        making = self._directory.create_topic(wanted.name, wanted.settings)
+            check_settings(settings)
+            settings = replace(settings, made_by="")
+            if self._directory.topic(wanted.name) is None:
+                settings = made_for(peer.use, settings, self._directory.topics)
+        making = self._directory.create_topic(wanted.name, settings)
         self._later(peer, frame, self._in_time(making))
 
     def _list_limits(self, peer: Peer, frame: Frame) -> None:
@@ -438,6 +446,8 @@ class MetaRouter:
             cluster=self._directory.cluster,
             registry_at_ms=self._directory.news.answered_at_ms,
             insecure=identity.insecure,
+            guarded=self._guard is not None,
+            guarded_otherwise=self.registrar.guarded_otherwise(self._guard is not None),
             **tls_facts(identity.tls),
         )
 

@@ -12,11 +12,10 @@ from ternmq.core.clock import Clock
 from ternmq.core.log import get_logger
 from ternmq.discovery.access_news import entry_of
 from ternmq.discovery.hidden_topics import access_identity
-from ternmq.meta.access.access_commands import ADMIN, ADMIN_FILE, make_admin
+from ternmq.meta.access.access_commands import ADMIN, ADMIN_FILE, make_admin, make_alike
 from ternmq.meta.registries.registry import Registry
 from ternmq.node.config import NodeConfig
 from ternmq.security.access.book import AccessBook
-from ternmq.wire.actions import Action
 
 BOOTSTRAP = "tern user bootstrap"
 
@@ -32,6 +31,7 @@ def with_admin(
         registry = open_registry()
         try:
             ensure_admin(registry, config.data_dir / ADMIN_FILE, clock)
+            make_alike(registry, now_ms=clock.now_ms())
         except BaseException:
             registry.close()
             raise
@@ -60,4 +60,4 @@ def ensure_admin(registry: Registry, path: Path, clock: Clock) -> None:
 
 def _may_grant(book: AccessBook, name: str) -> bool:
     rights = book.rights(name)
-    return rights is not None and rights.may(Action.GRANT, "user", "")
+    return rights is not None and rights.may_grant

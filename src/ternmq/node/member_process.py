@@ -56,6 +56,7 @@ async def serving_member_alone(
                 cluster.greeting,
                 route,
                 member=server.member,
+                guarded=config.meta.listener.security,
                 cluster=cluster.known,
             )
         )

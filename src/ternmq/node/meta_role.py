@@ -74,7 +74,7 @@ async def serving_meta_role(
         _seen_standings(directory, config, disk or (None if open_registry else RealDisk())),
         guarding(
             directory,
-            on=security,
+            listener=config.meta.listener,
             data_dir=config.data_dir,
             server="meta",
             secret=secret,

@@ -5,9 +5,7 @@ node make one of their own in the data directory; a broker or delay server that 
 own cannot, because nobody would know it.
 """
 
-import os
 import secrets
-import stat
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +15,7 @@ from ternmq.core.errors import BadConfig
 from ternmq.core.log import get_logger
 from ternmq.node.config import NodeConfig
 from ternmq.rpc.node_proof import NodeSecret
+from ternmq.security.file_modes import too_open
 from ternmq.security.private_files import make_once
 
 FILE = "node-secret"
@@ -92,7 +91,7 @@ def _waived(until: str, clock: Clock) -> Callable[[], bool]:
 def read_node_secret(path: Path, waived: Callable[[], bool] | None = None) -> NodeSecret:
     try:
         with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            mode = too_open(file.fileno())
             text = file.read(SIZE_MAX).decode()
     except FileNotFoundError as error:
         raise BadConfig(
@@ -102,9 +101,9 @@ def read_node_secret(path: Path, waived: Callable[[], bool] | None = None) -> No
         raise BadConfig(f"cannot read the node secret {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadConfig(f"the node secret {path} is not text; make one: {HOW}") from error
-    if mode & 0o007:
+    if mode:
         raise BadConfig(
-            f"everybody on this machine may use the node secret {path} (mode {mode:o}): "
+            f"others on this machine may use the node secret {path} (mode {mode:o}): "
             f"chmod 600 {path}, and make another one if others were here"
         )
     return NodeSecret(text, str(path), waived or (lambda: False))

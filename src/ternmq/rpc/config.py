@@ -1,12 +1,13 @@
 """What an operator may set for every server that listens."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from ternmq.core.errors import BadConfig
 from ternmq.core.settings import about, check, size
 from ternmq.core.units import GIB, MIB
 from ternmq.rpc.limits import ServerLimits
+from ternmq.security.access.oidc import OidcConfig
 
 IDLE_S_MIN = 30.0
 MISSED_MAX = 3
@@ -35,11 +36,14 @@ class ListenerConfig:
         bool,
         about("everybody logs in and does what was granted; the same on all servers of a cluster"),
     ] = False
+    oidc: OidcConfig = field(default_factory=OidcConfig)
 
     def __post_init__(self) -> None:
         check(self)
         if self.inbound_total_max < self.inbound_max:
             raise BadConfig("inbound_total_max must not be less than inbound_max")
+        if self.oidc.oidc_issuer and not self.security:
+            raise BadConfig("oidc_issuer is set and security is not: write security = true")
 
     @property
     def limits(self) -> ServerLimits:

@@ -26,6 +26,14 @@ TURN_SIZE_MAX = 32 * MIB
 """Large answers made in one turn of the loop, for all peers together."""
 
 
+RESERVE_MAX = 16
+
+
+def reserve_of(connections_max: int) -> int:
+    """So many of them are not for everybody: a crowd does not keep replicas and admins out."""
+    return min(RESERVE_MAX, connections_max // 100)
+
+
 class Pause(enum.IntFlag):
     """Why a peer is not read from."""
 
@@ -34,6 +42,7 @@ class Pause(enum.IntFlag):
     UNREAD = 4
     BUSY = 8
     COSTLY = 16
+    QUOTA = 32
 
 
 class PooledPeer(Protocol):
@@ -78,6 +87,8 @@ class ConnectionPool(Generic[G]):
         """In the order they came, so that everything done to all of them has an order."""
         self._of_address: dict[str, int] = {}
         """How many of them come from each."""
+        self._on_reserve: dict[G, None] = {}
+        """Those of them that have to say first whether they may have one of the last places."""
         self.leaving: dict[G, None] = {}
         self.nobody_leaving = asyncio.Event()
         self.held = 0
@@ -112,11 +123,26 @@ class ConnectionPool(Generic[G]):
                 "connections, or raise connections_per_address_max"
             )
         else:
+            if len(self.peers) >= self.connections_max - reserve_of(self.connections_max):
+                self._on_reserve[peer] = None
             self.peers[peer] = None
             self._of_address[host] = self._of_address.get(host, 0) + 1
             return None
         self.refused += 1
         return OverLimit(reason)
+
+    def check_reserve(self, peer: G, *, entitled: bool) -> None:
+        """It has said who it is: the last connections are for servers of the cluster and for who
+        may set others right; raises `OverLimit`."""
+        if peer not in self._on_reserve:
+            return
+        del self._on_reserve[peer]
+        if not entitled:
+            self.refused += 1
+            raise OverLimit(
+                f"this server has all but the last of its {self.connections_max} connections, and "
+                "these are for servers and admins; share connections, or raise connections_max"
+            )
 
     def has_room(self, arriving: int, of_address: int) -> bool:
         """For one more behind those who are on the way through TLS; counted where there is none."""
@@ -131,6 +157,7 @@ class ConnectionPool(Generic[G]):
     def drop(self, peer: G) -> None:
         """A peer is gone, or was never let in."""
         self.waiting_for_memory.pop(peer, None)
+        self._on_reserve.pop(peer, None)
         if peer not in self.peers:
             return
         del self.peers[peer]

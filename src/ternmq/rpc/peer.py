@@ -32,6 +32,7 @@ from ternmq.rpc.connection_pool import ConnectionPool, Pause
 from ternmq.rpc.entrance import Entrance
 from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX, TLS_HELLO_SIZE_MAX
 from ternmq.rpc.node_proof import NodeIdentity, proven
+from ternmq.security.access.quota import UserUse
 from ternmq.security.access.rights import Rights
 from ternmq.security.tls.complaints import SPEAKS_PLAIN, begins_tls
 from ternmq.security.tls.door import TlsTerms
@@ -79,6 +80,8 @@ class Peer(asyncio.BufferedProtocol):
 
     rights: Rights | None = None
     """What it may do, where security is on; None: of a server of the cluster, or nobody asks."""
+    use: UserUse | None = None
+    """What its user has here, likewise."""
 
     def __init__(
         self, pool: "ConnectionPool[Peer]", handler: Handler, *, tls: TlsTerms | None = None
@@ -117,6 +120,11 @@ class Peer(asyncio.BufferedProtocol):
         self.server_address: tuple[str, int] = ("", 0)
         self.endpoints = NOWHERE
         """Both addresses as the header of a batch wants them."""
+
+    @property
+    def entitled(self) -> bool:
+        """May it have one of the last connections of a server?"""
+        return self.node is not None
 
     # Answers.
 
@@ -373,6 +381,7 @@ class Peer(asyncio.BufferedProtocol):
                 self.answer(command, frame.correlation, pack(comes))
                 return
             self.node, self.hello = entrance.node, comes
+            self._pool.check_reserve(self, entitled=self.entitled)
             welcome = self._handler.welcome(self, comes)
         except TernError as error:
             past_hello = self.hello is not None or command == _AUTH

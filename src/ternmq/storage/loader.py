@@ -181,6 +181,9 @@ class Loader:
         """Where topics stand after these tables, and after what was removed."""
         return self.log_start.ends | (self.tables.index(older[-1]).ends() if older else {})
 
+    def _restore_producers(self, records: bytearray) -> None:
+        self.producers.restore_records(records, self._source.read, from_offset=self.producers_from)
+
     # Transactions
 
     def _load_halves(self) -> None:
@@ -235,7 +238,7 @@ class Loader:
             return
         records = self._collect(number)
         if self.producers_from < end:
-            self.producers.restore_records(records, from_offset=self.producers_from)
+            self._restore_producers(records)
         if self._halves_from < end:
             self._restore_halves(records)
         if table is None or table.end != end:
@@ -338,7 +341,7 @@ class Loader:
 
     def _take_over(self, base: int, tail: Tail, scanned: bytearray) -> ConsumeLog:
         records = bytearray(tail.records) + scanned
-        self.producers.restore_records(records, from_offset=self.producers_from)
+        self._restore_producers(records)
         self._restore_halves(records)
         tables = self.tables.tables
         runs = Runs(base, self._ends(tables), from_zero=self._from_zero)

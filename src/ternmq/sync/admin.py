@@ -333,6 +333,14 @@ class Admin:
         """Change which applications a user may be, or how often it may connect to a server."""
         return run(self._admin.set_user(name, apps, connections_max))
 
+    def set_quota(self, name: str, quota: dict[str, int]) -> User:
+        """Change how much a user may have of each server, or `*`: everybody who has no other.
+
+        `{"rate": 5000, "loop_percent": 20}`; 0 is no limit, -1 what everybody has. The names are
+        the fields of `Quota`, in docs/access.md.
+        """
+        return run(self._admin.set_quota(name, quota))
+
     def users(self) -> list[User]:
         """Every user, and every pattern that grants were made for, by name."""
         return run(self._admin.users())

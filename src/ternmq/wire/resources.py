@@ -85,11 +85,16 @@ def _replay(payload: Payload) -> list[Resource]:
     return [*found, ("group", request.into)] if request.into else found
 
 
+_EVERYBODY = "*"
+
+
 def _user(payload: Payload) -> list[Resource]:
     """A password alone is changed by its owner, too."""
     wanted = unpack(payload, limits.UserSet)
-    others = wanted.create or wanted.apps is not None or wanted.connections_max is not None
-    return [("user" if others else "password", wanted.name)]
+    alone = limits.UserSet(name=wanted.name, verifier=wanted.verifier)
+    if wanted == alone:
+        return [("password", wanted.name)]
+    return [("user", "" if wanted.name == _EVERYBODY else wanted.name)]
 
 
 def _everything(payload: Payload) -> list[Resource]:

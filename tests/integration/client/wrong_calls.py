@@ -50,6 +50,7 @@ SAMPLES: list[Any] = [
 """One of each kind; those that an annotation does not allow are wrong."""
 
 GOOD: dict[str, Any] = {
+    "quota": {"rate": 5},
     "accept_loss": False,
     "action": "commit",
     "address": "127.0.0.1:1",

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 import ternmq
 from ternmq.core.errors import Forbidden, SendUnknown, Unauthorized
 from tests.integration.processes import NodeFactory
@@ -62,3 +64,36 @@ async def test_users_of_a_cluster_are_known_to_every_broker_also_after_a_handove
                 await until(gone, seconds=WITHIN_S)
             await admin.admin.handover("group-1")
             assert await shop.send("orders", b"after the handover")
+
+
+async def test_one_word_makes_a_cluster_with_tls_logins_and_rights_that_goes_on_so(
+    node_factory: NodeFactory,
+) -> None:
+    """Certificates of servers, replication over them, the admin by certificate; started again
+    without the word it is what it was."""
+    cluster = node_factory.cluster("--secure", "--groups", "1", "--replicas", "1", "--delays", "1")
+    address = f"127.0.0.1:{cluster.port}"
+    assert cluster.stdout_text() == f"ready terns://{address}\n"
+    folder = cluster.data_dir / "tls"
+    files = f"ca={folder}/ca.pem&cert={folder}/admin.pem&key={folder}/admin-key.pem"
+    admin_url = f"terns://admin@{address}?{files}"
+    async with ternmq.connect(admin_url) as admin:
+        await admin.admin.create_topic("orders")
+        await admin.admin.add_user("shop", PASSWORD, iterations=4096)
+        await admin.admin.grant("shop", "publish", "orders")
+        shop_url = f"terns://shop@{address}?ca={folder}/ca.pem"
+        async with ternmq.connect(shop_url, password=PASSWORD) as shop:
+
+            async def sent() -> bool:
+                return bool(await shop.send("orders", b"x"))
+
+            await until(sent, ignoring=Unauthorized)
+        states = await admin.admin.brokers()
+        assert [state.in_sync for state in states] == [True, True]
+    with pytest.raises(Unauthorized):
+        async with ternmq.connect(f"terns://{address}?ca={folder}/ca.pem"):
+            pass
+    cluster.restart()
+    assert cluster.stdout_text().endswith(f"ready terns://{address}\n")
+    async with ternmq.connect(admin_url) as admin:
+        assert [message.body async for message in admin.read("orders")] == [b"x"]

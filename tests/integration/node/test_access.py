@@ -3,18 +3,21 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import ternmq
+from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.client.transport.user_login import UserGreeting, UserLogin
-from ternmq.core.errors import Forbidden, TernError, Unauthorized
+from ternmq.core.errors import AlreadyExists, Forbidden, OverLimit, TernError, Unauthorized
+from ternmq.core.ids import ProducerId
 from ternmq.rpc.connection import Connection, request
 from ternmq.security.access.secret import Secret
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
+from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
 from ternmq.wire.messages.pull import Join, Joined
 from ternmq.wire.messages.topics import TopicFind, Topics
 from ternmq.wire.messages.transactions import DetachedEnd, HalfEnd, HalfEnded
@@ -256,11 +259,28 @@ async def test_delayed_messages_are_cancelled_by_who_may(secured: Node) -> None:
             with pytest.raises(Forbidden, match="delay"):
                 await thief.admin.delays.rows(topic="later")
         await admin.admin.grant("sender", "delay", "later")
+        await admin.admin.grant("meddler", "delay", "later")
+
+        async def seen() -> bool:
+            found = await meddler.admin.delays.rows(topic="later")
+            return len(list(found)) == 1
+
+        await until(seen, ignoring=Forbidden)
+        for change in (meddler.cancel(receipt), meddler.reschedule(receipt, delay=5)):
+            with pytest.raises(Forbidden, match="'meddler' may not operate on topic 'later'"):
+                await change
+        second = await sender.send("later", b"2", delay=3600)
 
         async def cancelled() -> Any:
             return await sender.cancel(receipt)
 
         assert await until(cancelled, ignoring=Forbidden)
+        await admin.admin.grant("meddler", "operate", "later")
+
+        async def cancelled_by_operator() -> Any:
+            return await meddler.cancel(second)
+
+        assert await until(cancelled_by_operator, ignoring=Forbidden)
 
 
 async def test_identities_are_told_to_no_client_whatever_it_may(secured: Node) -> None:
@@ -327,3 +347,102 @@ async def test_who_may_nothing_cannot_end_a_detached_transaction_before_it_begin
             with pytest.raises(Forbidden, match="may not publish on topic 'nightly'"):
                 await request(link, Command.DETACHED_END, again, HalfEnded, timeout=10)
             assert (await mq.commit_detached("night:7", [7])).placed == done.placed
+
+
+def numbered(app: str, number: int, *, delay_ms: int | None = None, body: bytes = b"") -> bytearray:
+    """A message of one and the same producer, in the words of an application."""
+    origin = Origin(topic="bills", app=app, producer=ProducerId(1, 2))
+    rows = [Outgoing(body=body or app.encode(), delay_ms=delay_ms, explicit_id=b"%d" % number)]
+    return encode_messages(rows, origin=origin, first_sequence=number)
+
+
+async def test_a_quota_holds_over_a_users_topics_rates_and_transactions(secured: Node) -> None:
+    """S3: over it is `over_limit`; who is not of that user does not notice."""
+    rights = "allow publish *", "allow manage *"
+    async with (
+        admin_of(secured) as admin,
+        user_of(secured, admin, "heavy", *rights, delivery_timeout=1) as heavy,
+        user_of(secured, admin, "light", "allow publish *") as light,
+    ):
+        values = {"topics_max": 2, "halves_max": 1, "rate": 5}
+        assert (await admin.admin.set_quota("heavy", values)).quota.topics_max == 2
+        for quota in ({"rate": 9}, {"rate": 0}):
+            with pytest.raises(Forbidden, match="grant"):
+                await heavy.admin.set_quota("heavy", quota)
+        with pytest.raises(Forbidden, match="grant"):
+            await heavy.admin.set_quota("*", {"rate": 9})
+        await heavy.admin.create_topic("heavy.1")
+        await heavy.send("heavy.2", b"the broker makes it, for its user")
+        for made in (heavy.admin.create_topic("heavy.3"), heavy.send("heavy.3", b"x")):
+            with pytest.raises(OverLimit, match="has its 2 topics"):
+                await made
+        await admin.admin.delete_topic("heavy.2")
+        await heavy.admin.create_topic("heavy.3")
+
+        async def too_fast() -> bool:
+            try:
+                await heavy.send_many("heavy.1", [b"x"] * 40)
+                await heavy.send("heavy.1", b"x")
+            except OverLimit as error:
+                return "may send 5 messages a second" in error.message
+            return False
+
+        await until(too_fast)
+        assert await light.send("heavy.1", b"others go on")
+        await admin.admin.set_quota("heavy", {"rate": 0})
+        heavy.transaction_checker(lambda check: "unknown")
+        async with heavy.transaction() as first:
+            await first.send("heavy.1", b"1")
+            with pytest.raises(OverLimit, match="has its 1 halves"):
+                async with heavy.transaction() as second:
+                    await second.send("heavy.1", b"2")
+
+
+@pytest.mark.parametrize("kind", ["realtime", "delay"])
+async def test_nobody_sends_under_the_numbers_of_another_applications_producer(
+    secured: Node, kind: Literal["realtime", "delay"]
+) -> None:
+    """Both may send to the topic, and a producer's id stands in the ids of its messages: who took
+    its next number would have its next message called a repeat, and lost (Q2)."""
+    later = 3_600_000 if kind == "delay" else None
+    names = f"biller-{kind}", f"forger-{kind}", f"relay-{kind}"
+    biller, forger, relay = names
+    async with admin_of(secured) as admin, AsyncExitStack() as stack:
+        with suppress(AlreadyExists):
+            await admin.admin.create_topic("bills")
+        links = {}
+        for name in names:
+            lines = ["allow publish bills", *(["allow operate bills"] if name == relay else [])]
+            mq = await stack.enter_async_context(user_of(secured, admin, name, *lines))
+            links[name] = await mq.cluster.server("main", kind).get()
+        await links[biller].call(Command.PUBLISH, numbered(biller, 0, delay_ms=later))
+
+        commands = [Command.PUBLISH] if later else [Command.PUBLISH, Command.PUBLISH_ONCE]
+        for command in commands:
+            with pytest.raises(Forbidden, match=r"another application.*operate bills"):
+                await links[forger].call(command, numbered(forger, 1, delay_ms=later))
+        answer = await links[biller].call(Command.PUBLISH, numbered(biller, 1, delay_ms=later))
+        assert not PUBLISHED.unpack(answer)[-1] & PUBLISHED_DUPLICATE
+        answer = await links[relay].call(Command.PUBLISH, numbered(relay, 2, delay_ms=later))
+        assert not PUBLISHED.unpack(answer)[-1] & PUBLISHED_DUPLICATE, "who operates may go on"
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+async def test_the_name_of_a_detached_transaction_is_whose_it_was_first(
+    secured: Node, fenced: bool
+) -> None:
+    """Another's attempt would fence it; or, committed first, be taken for its own (Q9)."""
+    topic, name = f"months-{fenced}".lower(), f"month:{fenced}"
+    async with (
+        admin_of(secured) as admin,
+        user_of(secured, admin, f"closer-{topic}", f"allow publish {topic}") as owner,
+        user_of(secured, admin, f"raider-{topic}", f"allow publish {topic}") as thief,
+    ):
+        await admin.admin.create_topic(topic)
+        await owner.detached(name, attempt=1, fenced=fenced).send(topic, b"bill")
+        with pytest.raises(Forbidden, match=r"another application's.*operate"):
+            await thief.detached(name, attempt=9, fenced=fenced).send(topic, b"junk")
+        await owner.commit_detached(name, [1], fenced=fenced)
+        with pytest.raises(Forbidden, match="another application's"):
+            await thief.detached(name, attempt=10, fenced=fenced).send(topic, b"junk")
+        assert [message.body async for message in admin.read(topic)] == [b"bill"]

@@ -1,4 +1,4 @@
-"""How much a consumer may be handed now: limits of its group and application, pauses (J13).
+"""How much a consumer may be handed now: limits of its group, application and user, pauses (J13).
 
 Consumers are never refused: their pulls wait. Asked once for each pull and group. A limit of the
 group holds back everybody in it; a limit of an application, a pause of one consumer or its own
@@ -12,9 +12,9 @@ from typing import NamedTuple
 from ternmq.broker.delivery.handout import Slice
 from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession
 from ternmq.broker.limits.send_limits import GATES_MAX, Gates
-from ternmq.broker.limits.token_bucket import Gate
 from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.discovery.hidden_topics import consume_limit
+from ternmq.security.access.token_bucket import Gate
 from ternmq.wire.messages.groups import GroupSettings
 from ternmq.wire.messages.topics import Topic
 
@@ -77,9 +77,11 @@ class ConsumeLimits:
                 )
         own = self._gate(group) if settings.rate or settings.bytes_rate else None
         app = self._apps.of(self._find(_APP_PREFIX + _app(consumer)))
-        if own is None and app is None:
+        use = consumer.peer.use
+        user = None if use is None else use.consuming
+        if own is None and app is None and user is None:
             return PullAllowance(rows, size_max)
-        return self._below(own, app, rows, size_max)
+        return self._below(own, (app, user), rows, size_max)
 
     def took(
         self, group: ConsumerGroup, consumer: ConsumerSession, rows: int, slices: list[Slice]
@@ -93,24 +95,30 @@ class ConsumeLimits:
         app = self._apps.of(self._find(_APP_PREFIX + _app(consumer)))
         if app is not None:
             app.take(rows, size)
+        use = consumer.peer.use
+        if use is not None and use.consuming is not None:
+            use.consuming.take(rows, size)
 
     def forget(self, group: ConsumerGroup) -> None:
         self._traffic.forget_group(group.id)
         self._groups.pop(_line(group), None)
 
-    def _below(self, own: Gate | None, app: Gate | None, rows: int, size: int) -> PullAllowance:
+    def _below(
+        self, own: Gate | None, of_client: tuple[Gate | None, Gate | None], rows: int, size: int
+    ) -> PullAllowance:
         now = self._now()
         if own is not None:
             wait_s = own.wait_s(now, min(rows, PULL_ROWS_MIN))
             if wait_s > 0:
                 return PullAllowance(0, 0, "the group's limit is used up", own.refuse(wait_s, now))
             rows, size = own.room(rows, size)
-        if app is not None:
-            wait_s = app.wait_s(now, min(rows, PULL_ROWS_MIN))
-            if wait_s > 0:
-                wait_s = app.refuse(wait_s, now)
-                return PullAllowance(0, 0, "the application's limit is used up", wait_s, alone=True)
-            rows, size = app.room(rows, size)
+        for whose, gate in zip(("application", "user"), of_client, strict=True):
+            wait_s = 0.0 if gate is None else gate.wait_s(now, min(rows, PULL_ROWS_MIN))
+            if gate is not None and wait_s > 0:
+                wait_s = gate.refuse(wait_s, now)
+                return PullAllowance(0, 0, f"the {whose}'s limit is used up", wait_s, alone=True)
+            if gate is not None:
+                rows, size = gate.room(rows, size)
         return PullAllowance(rows, size)
 
     def _group_room(self, group: ConsumerGroup, consumer: ConsumerSession) -> int:

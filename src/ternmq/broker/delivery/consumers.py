@@ -86,7 +86,7 @@ class Consumers:
             raise BadRequest(f"attempts_max must be 0 (no limit) to {ATTEMPTS_MAX}")
         if peer in self._clients and len(self._clients[peer].consumers) >= CONSUMERS_MAX:
             raise OverLimit(f"this client has {CONSUMERS_MAX} consumers already")
-        topics = [await self._topics.get_or_create(name) for name in names]
+        topics = [await self._topics.get_or_create(name, peer) for name in names]
         for topic in topics:
             self._topics.check_app(topic, peer)
         wanted = parse_filter(request.tag, request.filter)

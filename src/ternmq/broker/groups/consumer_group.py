@@ -18,6 +18,7 @@ from ternmq.broker.groups.lease import RetryRule
 from ternmq.broker.groups.outcomes import Outcomes
 from ternmq.broker.groups.priority import PriorityRanks
 from ternmq.core.errors import TernError
+from ternmq.security.access.quota import UserUse
 from ternmq.storage.pull.record import PullKind
 from ternmq.wire.messages.groups import GroupSettings, LedgerLine
 from ternmq.wire.messages.hello import Hello
@@ -30,6 +31,10 @@ class ClientPeer(Protocol):
 
     @property
     def hello(self) -> Hello | None: ...
+
+    @property
+    def use(self) -> UserUse | None:
+        """What its user has here, where security is on."""
 
     @property
     def address(self) -> tuple[str, int]: ...

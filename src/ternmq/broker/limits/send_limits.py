@@ -1,17 +1,18 @@
-"""Limits of sending, of topics and of applications: asked once for each batch (J13).
+"""Limits of sending, of topics, applications and users: asked once for each batch (J13).
 
-Limits are settings of topics, an application's are those of a topic of our own; all are found in
-memory, so a change counts from the next batch on. Either all gates let a batch pass and count it,
-or one turns it away and none counts it. Gates live in memory: a restart fills every bucket.
+Limits are settings of topics, an application's are those of a topic of our own, a user's is its
+quota (`security.access.quota`); all are found in memory, so a change counts from the next batch on.
+Either all gates let a batch pass and count it, or one turns it away and none counts it. Gates live
+in memory: a restart fills every bucket.
 """
 
 from collections.abc import Callable
 from typing import Protocol
 
-from ternmq.broker.limits.token_bucket import Gate
 from ternmq.core.errors import OverLimit
 from ternmq.discovery.hidden_topics import send_limit
 from ternmq.rpc.peer import Peer
+from ternmq.security.access.token_bucket import Gate
 from ternmq.wire.messages.standings import Standing
 from ternmq.wire.messages.topics import Topic
 
@@ -69,14 +70,17 @@ class SendLimits:
         app = peer.hello.app if peer.hello else ""
         app_topic = self._find(_APP_PREFIX + app)
         by_topic, by_app = self._gates.of(topic), self._gates.of(app_topic)
-        if by_topic is None and by_app is None:
+        by_user = None if peer.use is None else peer.use.sending
+        if by_topic is None and by_app is None and by_user is None:
             return None
         now = self._gates.now()
         for gate, limited in ((by_topic, topic), (by_app, app_topic)):
             wait_s = gate.wait_s(now) if gate is not None else 0.0
             if gate is not None and limited is not None and wait_s > 0:
                 return _over(limited, gate.refuse(wait_s, now), app)
-        for gate in (by_topic, by_app):
+        if peer.use is not None and (wait_s := peer.use.sending_wait_s()) > 0:
+            return peer.use.too_fast(wait_s)
+        for gate in (by_topic, by_app, by_user):
             if gate is not None:
                 gate.take(rows, size)
         return None

@@ -123,7 +123,7 @@ class Publisher:
         self._topics.check_auto(incoming.topic)
 
         async def make() -> None:
-            topic = await self._topics.auto_create(incoming.topic)
+            topic = await self._topics.auto_create(incoming.topic, peer)
             self._accept(peer, frame, incoming, topic)
 
         self.pending.later(peer, frame, make())
@@ -178,6 +178,8 @@ class Publisher:
 
     def _repeats(self, peer: Peer, correlation: int, incoming: Incoming, topic: Topic) -> bool:
         """Is this batch known? Then it is answered like the first one, now or when that is safe."""
+        if peer.rights is not None:
+            self.pending.check_sender(peer.rights, incoming)
         if self.pending.joins(peer, correlation, incoming):
             return True
         stored = self.pending.stored(incoming)
@@ -237,6 +239,13 @@ class Publisher:
         if over is not None:
             self._traffic.refuse(topic.id, "limit", rows)
         return over
+
+    def check_unused(self, peer: Peer, incoming: Incoming, topic: Topic) -> None:
+        """Raise if this batch would be stored under numbers that are another topic's, or another
+        application's."""
+        if peer.rights is not None:
+            self.pending.check_sender(peer.rights, incoming)
+        self.pending.check_unused(incoming, topic.id)
 
     def to_append(self, peer: Peer, batch: Payload, incoming: Incoming, topic_id: int) -> Append:
         """The batch with what is known of it."""

@@ -51,7 +51,7 @@ class OncePublisher:
 
     async def publish(self, peer: Peer, frame: Frame) -> PublishedOnce:
         incoming = check_now(frame.payload)
-        topic = await self._topics.get_or_create(incoming.topic)
+        topic = await self._topics.get_or_create(incoming.topic, peer)
         self._publisher.admit(peer, frame.payload, incoming, topic)
         ids = row_ids(frame.payload)
         claims = [(topic.id, one) for one in ids]
@@ -69,7 +69,7 @@ class OncePublisher:
             over = self._publisher.turn_away(peer, frame.payload, incoming, topic)
             if over is not None:
                 raise over
-            self._pending.check_unused(incoming, topic.id)
+            self._publisher.check_unused(peer, incoming, topic)
             append = self._publisher.to_append(peer, frame.payload, incoming, topic.id)
             ticket = self._slots.enter(topic, frame.payload) if incoming.ordered else 0
             return await self._store(append, ticket)

@@ -24,6 +24,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import (
     BadRequest,
     Fenced,
+    Forbidden,
     OverLimit,
     TernError,
     TransactionEnded,
@@ -42,6 +43,7 @@ from ternmq.storage.messages.transactions import (
     TransactionOutcome,
     TransactionTable,
 )
+from ternmq.wire.actions import Action as AclAction
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.transactions import (
     Action,
@@ -108,7 +110,7 @@ class HalfBatches:
             raise BadRequest("a transaction is asked about, or expires, within 30 days")
         if incoming.delayed != bool(info.later):
             raise BadRequest("a transaction cannot hold delayed messages: send them after it")
-        topic = await self._topics.get_or_create(incoming.topic)
+        topic = await self._topics.get_or_create(incoming.topic, peer)
         self._publisher.admit(peer, batch, incoming, topic)
         # Delayed rows lie in a topic of their delay server, and say themselves which they are for.
         place = await self._topics.later_of(info.later) if info.later else topic
@@ -118,6 +120,7 @@ class HalfBatches:
         own = (incoming.producer, incoming.first_sequence)
         while info.key in self._ending or own in self._staging.get(info.key, {}):
             await self._settled(info.key)
+        self._check_name(peer.rights, info, incoming.topic)
         if self._published(info):
             return HalfStored(stored_at_ms=self._now_ms(), committed=True)
         one = self._writable(info, incoming.app)
@@ -126,6 +129,8 @@ class HalfBatches:
                 raise used_elsewhere(incoming)
             return HalfStored(stored_at_ms=one.last_at_ms, duplicate=True)
         self._check_owner(info, one, incoming.producer)
+        if one is None:
+            self._check_quota(peer)
         over = self._publisher.turn_away(peer, batch, incoming, topic)
         if over is not None:
             raise over
@@ -137,6 +142,21 @@ class HalfBatches:
         self._staging.setdefault(info.key, {})[own] = done
         await self._store(append, done, lambda: self._staged(info.key, own, ticket))
         return HalfStored(stored_at_ms=append.stored_at_ms)
+
+    def _check_name(self, rights: Rights | None, info: HalfInfo, topic: str) -> None:
+        """The name of a detached transaction is the application's that used it first: others could
+        fence its attempts, or publish under it what it then takes for its own."""
+        if rights is None or not info.name:
+            return
+        users = {one.app for one in self._halves.attempts(info.name).values()}
+        if any(app and not rights.is_app(app) for app in users):
+            if rights.may(AclAction.OPERATE, "topic", topic):
+                return
+            raise Forbidden(
+                f"the detached transaction {info.name!r} is another application's: take another "
+                f"name, or: tern grant add {rights.name} operate {topic}",
+                identity=rights.name,
+            )
 
     def _writable(self, info: HalfInfo, app: str) -> OpenTransaction | None:
         """The transaction, if it may still take batches; None if this is its first."""
@@ -160,6 +180,14 @@ class HalfBatches:
         if len(one.halves) >= BATCHES_MAX:
             raise OverLimit(f"a transaction has at most {BATCHES_MAX} batches; send larger ones")
         return one
+
+    def _check_quota(self, peer: Peer) -> None:
+        """One more that is open, of all applications that this user may be."""
+        use, rights = peer.use, peer.rights
+        if use is None or rights is None or not use.quota.halves_max:
+            return
+        there = sum(n for app, n in self._halves.open_of.items() if rights.is_app(app))
+        use.check_made("halves", there, use.quota.halves_max)
 
     def _published(self, info: HalfInfo) -> bool:
         """Whoever writes again what is published has nothing to do; only for unfenced names."""

@@ -1,100 +1,146 @@
-"""`tern quota`: how much a user may have: connections, and what its application sends and consumes.
-
-The rates are those of `tern limit`, of the application that is called like the user.
-"""
+"""`tern quota`: how much a user may have of each server, and what everybody has (`*`)."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import asdict
 
 from ternmq.cli.terminal.options import URL, Json, Url, use
-from ternmq.cli.terminal.output import show_facts, show_json, show_table
-from ternmq.cli.topics.limit import (
-    BytesRate,
-    ConsumeBytes,
-    ConsumeRate,
-    Rate,
-    both_ways,
-    rates,
-    shown_rate,
-    shown_size_rate,
-)
+from ternmq.cli.terminal.output import show_facts, show_json, show_table, size
+from ternmq.cli.topics.limit import ConsumeBytes, ConsumeRate, shown_rate, shown_size_rate
 from ternmq.core.errors import BadRequest
+from ternmq.core.units import parse_rate, parse_size, parse_size_rate
+from ternmq.security.access.quota import AS_DEFAULT
+from ternmq.wire.messages.limits import Quota
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ternmq.client.client import Client
+    from ternmq.wire.messages.limits import User
 
 app = typer.Typer(help="Quotas: how much a user may have.", no_args_is_help=True)
-COLUMNS = ("user", "connections", "send", "send bytes", "consume", "consume bytes")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise BadRequest(f"{text!r} is no number; also good: none, default")
+    return int(text)
+
+
+def _percent(text: str) -> int:
+    return _count(text.removesuffix("%"))
+
+
+_TYPED: dict[str, "Callable[[str], int]"] = {
+    "rate": parse_rate,
+    "consume_rate": parse_rate,
+    "connects_rate": parse_rate,
+    "bytes_rate": parse_size_rate,
+    "consume_bytes_rate": parse_size_rate,
+    "in_flight_size_max": parse_size,
+    "loop_percent": _percent,
+}
+"""How values are typed; others are numbers."""
+_SHOWN: dict[str, "Callable[[int], str]"] = {
+    "rate": shown_rate,
+    "consume_rate": shown_rate,
+    "connects_rate": shown_rate,
+    "bytes_rate": shown_size_rate,
+    "consume_bytes_rate": shown_size_rate,
+    "in_flight_size_max": size,
+    "loop_percent": lambda percent: f"{percent}%",
+}
+NAMES = {
+    "connections": "connections_max",
+    "connects": "connects_rate",
+    "rate": "rate",
+    "bytes": "bytes_rate",
+    "consume-rate": "consume_rate",
+    "consume-bytes": "consume_bytes_rate",
+    "in-flight": "in_flight_size_max",
+    "waiting": "waiting_max",
+    "loop": "loop_percent",
+    "topics": "topics_max",
+    "halves": "halves_max",
+}
+"""As they are typed, and as they are stored."""
 
 
 @app.command("set")
 def change(
-    name: Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")],
-    connections: Annotated[
-        int | None, typer.Option(min=0, help="Connections to each server; 0: no limit.")
+    name: Annotated[str, typer.Argument(metavar="USER", help="Name of the user; '*': everybody.")],
+    connections: Annotated[str | None, typer.Option(help="Connections to each server.")] = None,
+    connects: Annotated[str | None, typer.Option(help="New connections a second: 10/s.")] = None,
+    rate: Annotated[str | None, typer.Option(help="Messages a second that it sends.")] = None,
+    bytes_rate: Annotated[
+        str | None, typer.Option("--bytes", help="Bytes a second that it sends: 10MB/s.")
     ] = None,
-    rate: Rate = None,
-    bytes_rate: BytesRate = None,
     consume_rate: ConsumeRate = None,
     consume_bytes: ConsumeBytes = None,
+    in_flight: Annotated[
+        str | None, typer.Option(help="Bytes that were accepted and not answered: 64MiB.")
+    ] = None,
+    waiting: Annotated[str | None, typer.Option(help="Requests that are not answered.")] = None,
+    loop: Annotated[str | None, typer.Option(help="Share of a server's time: 10%.")] = None,
+    topics: Annotated[str | None, typer.Option(help="Topics that it made.")] = None,
+    halves: Annotated[str | None, typer.Option(help="Open transactions.")] = None,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
-    """Change the quotas of a user."""
-    changes = both_ways(rates(rate, bytes_rate), rates(consume_rate, consume_bytes))
-    if not changes and connections is None:
+    """Change the quotas of a user; none: no limit, default: what everybody ('*') has."""
+    typed = (connections, connects, rate, bytes_rate, consume_rate, consume_bytes, in_flight)
+    more = (waiting, loop, topics, halves)
+    wanted = {
+        stored: read_value(stored, text)
+        for stored, text in zip(NAMES.values(), (*typed, *more), strict=True)
+        if text is not None
+    }
+    if not wanted:
         raise BadRequest("nothing to change; 'tern quota set --help' lists what can be set")
 
-    async def job(mq: "Client") -> list[dict[str, Any]]:
-        if connections is not None:
-            await mq.admin.set_user(name, connections_max=connections)
-        if changes:
-            await mq.admin.set_limit(name, **changes)
-        return [each for each in await _quotas(mq) if each["user"] == name]
+    async def job(mq: "Client") -> "User":
+        return await mq.admin.set_quota(name, wanted)
 
-    [quota] = use(url, job)
+    user = use(url, job)
     if as_json:
-        show_json(quota)
+        show_json(facts(user))
     else:
-        show_facts(dict(zip(COLUMNS, _row(quota), strict=True)))
+        show_facts(dict(zip(("user", *NAMES), (user.name, *row(user.quota)), strict=True)))
 
 
 @app.command("list")
 def list_quotas(url: Url = URL, as_json: Json = False) -> None:
-    """List users with their quotas; 0 is no limit."""
-    quotas = use(url, _quotas)
+    """List users with their quotas; '*' is what everybody has who has no other."""
+
+    async def job(mq: "Client") -> "list[User]":
+        return [each for each in await mq.admin.users() if each.user or each.quota != Quota()]
+
+    users = use(url, job)
     if as_json:
-        show_json(quotas)
+        show_json([facts(each) for each in users])
     else:
-        show_table(COLUMNS, [_row(quota) for quota in quotas])
+        show_table(("user", *NAMES), [(each.name, *row(each.quota)) for each in users])
 
 
-async def _quotas(mq: "Client") -> list[dict[str, Any]]:
-    limits = {limit.app: limit for limit in await mq.admin.limits()}
-    found = []
-    for user in await mq.admin.users():
-        limit = limits.get(user.name)
-        if user.user:
-            found.append(
-                {
-                    "user": user.name,
-                    "connections_max": user.connections_max,
-                    "rate": limit.rate if limit else 0,
-                    "bytes_rate": limit.bytes_rate if limit else 0,
-                    "consume_rate": limit.consume_rate if limit else 0,
-                    "consume_bytes_rate": limit.consume_bytes_rate if limit else 0,
-                }
-            )
-    return found
+def read_value(name: str, text: str) -> int:
+    """What was typed for it; raises `BadRequest`."""
+    if text in ("none", "default"):
+        return 0 if text == "none" else AS_DEFAULT
+    return _TYPED.get(name, _count)(text)
 
 
-def _row(quota: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        quota["user"],
-        str(quota["connections_max"] or "no limit"),
-        shown_rate(quota["rate"]),
-        shown_size_rate(quota["bytes_rate"]),
-        shown_rate(quota["consume_rate"]),
-        shown_size_rate(quota["consume_bytes_rate"]),
-    )
+def facts(user: "User") -> dict[str, Any]:
+    return {"user": user.name, **asdict(user.quota)}
+
+
+def row(quota: Quota) -> list[str]:
+    """Values in the order of `NAMES`, for people."""
+    held = asdict(quota)
+    return [_text(name, held[name]) for name in NAMES.values()]
+
+
+def _text(name: str, value: int | None) -> str:
+    if value is None:
+        return "default"
+    return _SHOWN.get(name, str)(value) if value else "no limit"

@@ -23,6 +23,7 @@ from ternmq.core.errors import BadConfig
 
 if TYPE_CHECKING:
     from ternmq.cli.processes.cluster_plan import ClusterPlan, Planned
+    from ternmq.cli.processes.cluster_tls import ClusterTls
     from ternmq.cli.processes.supervisor import Supervised
 
 LOGS = "logs"
@@ -55,6 +56,9 @@ def cluster(
     restart: Annotated[
         bool, typer.Option("--restart", help="Start a process that died again.")
     ] = False,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="TLS, logins and rights; certificates are made.")
+    ] = False,
     config: ConfigFile = None,
 ) -> None:
     """Run a whole cluster on this machine: meta servers, broker groups, delay servers.
@@ -69,6 +73,7 @@ def cluster(
     from ternmq.cli.processes.cluster_plan import (
         SECRET_FILE,
         Extra,
+        is_secured,
         keep_shape,
         make_plan,
         settle_shape,
@@ -80,14 +85,15 @@ def cluster(
 
     if read_config(config, {}).tls.tls:
         raise BadConfig(
-            "tern cluster is for trying things on one machine and speaks no TLS: leave tls out, or "
-            "start the servers one by one (tern meta serve, tern broker serve, tern delay serve)"
+            "a config file with tls is of one server: leave it out and say --secure, which makes "
+            "certificates for all of them; or start the servers one by one (tern meta serve, …)"
         )
     os.umask(PRIVATE)
     folder = data_dir.absolute()
     extra = Extra(
         everybody=("--config", str(config.absolute())) if config is not None else (),
         brokers=("--flush", flush.value) if flush is not None else (),
+        tls=secure or is_secured(folder),
     )
     with locked(folder):
         shape = settle_shape(folder, groups=groups, replicas=replicas, metas=metas, delays=delays)
@@ -96,16 +102,29 @@ def cluster(
             _check_port(planned)
         keep_shape(folder, shape)
         make_node_secret(folder / SECRET_FILE)
-        uvloop.run(_run(plan, folder, restart=restart))
+        files = _certificates(folder) if extra.tls else None
+        uvloop.run(_run(plan, folder, files, restart=restart))
 
 
-async def _run(plan: "ClusterPlan", folder: Path, *, restart: bool) -> None:
+def _certificates(folder: Path) -> "ClusterTls":
+    try:
+        from ternmq.cli.processes.cluster_tls import ClusterTls
+    except ImportError as error:
+        raise BadConfig(
+            "certificates are made by the package cryptography: pip install 'ternmq[security]'"
+        ) from error
+    return ClusterTls(folder)
+
+
+async def _run(
+    plan: "ClusterPlan", folder: Path, files: "ClusterTls | None", *, restart: bool
+) -> None:
     """Until a signal comes; one that comes while starting ends the start."""
     from ternmq.cli.processes.stopping import Stopper
 
     stopper = Stopper(STOP_SECONDS_MAX)
     stopper.install()
-    serving = asyncio.create_task(_serve(plan, folder, restart=restart), name="cluster")
+    serving = asyncio.create_task(_serve(plan, folder, files, restart=restart), name="cluster")
     asked = asyncio.create_task(stopper.asked.wait(), name="stop")
     try:
         await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -118,16 +137,22 @@ async def _run(plan: "ClusterPlan", folder: Path, *, restart: bool) -> None:
         stopper.done()
 
 
-async def _serve(plan: "ClusterPlan", folder: Path, *, restart: bool) -> None:
+async def _serve(
+    plan: "ClusterPlan", folder: Path, files: "ClusterTls | None", *, restart: bool
+) -> None:
     """Start in order, say so, wait to be cancelled, stop in reverse order."""
     from ternmq.cli.processes.cluster_plan import in_waves
     from ternmq.cli.processes.supervisor import Supervised, start_together, stop_together
 
     logs = folder / LOGS
     logs.mkdir(exist_ok=True)
+    settings = {} if files is None else files.prepare(plan)
 
     def supervised(planned: "Sequence[Planned]") -> list[Supervised]:
-        return [Supervised(each, logs / f"{each.name}.log", note) for each in planned]
+        return [
+            Supervised(each, logs / f"{each.name}.log", note, settings.get(each.name))
+            for each in planned
+        ]
 
     metas, brokers, delays = map(supervised, (plan.metas, plan.brokers, plan.delays))
     everybody = [*metas, *brokers, *delays]
@@ -136,10 +161,11 @@ async def _serve(plan: "ClusterPlan", folder: Path, *, restart: bool) -> None:
         for wave in in_waves([*plan.brokers, *plan.delays], folder):
             await start_together([each for each in everybody if each.planned in wave])
         if len(plan.brokers) > len(plan.groups):
-            await _in_step(plan, folder)
+            await _in_step(plan, folder, files)
         for server in everybody:
             server.watch(restart=restart)
-        _welcome(plan, everybody, folder)
+        admin = "" if files is None else files.admin_url(plan)
+        _welcome(plan, everybody, folder, admin)
         say(f"ready {plan.url}")
         sys.stdout.flush()
         await asyncio.Event().wait()
@@ -149,11 +175,13 @@ async def _serve(plan: "ClusterPlan", folder: Path, *, restart: bool) -> None:
             await stop_together(part)
 
 
-async def _in_step(plan: "ClusterPlan", folder: Path) -> None:
+async def _in_step(plan: "ClusterPlan", folder: Path, files: "ClusterTls | None") -> None:
     """Until every replica has what its master has: before that a broker group takes nothing."""
     from ternmq.client.client import connect
 
     url, filed = _admin_url(plan, folder)
+    if files is not None:
+        url, filed = files.admin_url(plan), None
     async with connect(url, app=app_at(url), password_file=filed) as mq:
         for _ in range(int(IN_STEP_S / LOOK_S)):
             states = [*await mq.admin.brokers(), *await mq.admin.brokers("delay")]
@@ -173,12 +201,14 @@ def _admin_url(plan: "ClusterPlan", folder: Path) -> tuple[str, Path | None]:
     return (plan.url if filed is None else plan.url.replace("://", f"://{ADMIN}@", 1)), filed
 
 
-def _welcome(plan: "ClusterPlan", servers: "Sequence[Supervised]", folder: Path) -> None:
+def _welcome(
+    plan: "ClusterPlan", servers: "Sequence[Supervised]", folder: Path, admin: str
+) -> None:
     lines = [
         f"  {server.planned.name:<10} {server.planned.address:<16} pid {server.pid}"
         for server in servers
     ]
-    url = f"--url {plan.url}"
+    url = f"--url '{admin}'" if admin else f"--url {plan.url}"
     note(
         f"TernMQ {__version__}: a cluster of {len(servers)} processes is running; Ctrl-C stops it\n"
         + "\n".join(lines)

@@ -18,6 +18,8 @@ HOST = "127.0.0.1"
 SHAPE_FILE = "cluster.json"
 SECRET_FILE = "node-secret"
 """What all of them share."""
+TLS_FOLDER = "tls"
+"""Certificates, where it has them."""
 PORT_MAX = 65_535
 SERVERS_MAX = 100
 
@@ -45,6 +47,8 @@ class Planned:
     port: int
     arguments: tuple[str, ...]
     """Of the `tern` command."""
+    group: str = ""
+    """Of brokers and delay servers."""
 
     @property
     def address(self) -> str:
@@ -58,11 +62,12 @@ class ClusterPlan:
     metas: list[Planned]
     brokers: list[Planned]
     delays: list[Planned]
+    tls: bool = False
 
     @property
     def url(self) -> str:
         """All meta servers, as servers and careful clients are given them."""
-        return format_url([meta.address for meta in self.metas])
+        return format_url([meta.address for meta in self.metas], tls=self.tls)
 
     @property
     def groups(self) -> set[str]:
@@ -80,6 +85,8 @@ class Extra:
 
     everybody: tuple[str, ...] = ()
     brokers: tuple[str, ...] = ()
+    tls: bool = False
+    """All of them speak TLS."""
 
 
 def make_plan(shape: Shape, folder: Path, base: int, extra: Extra | None = None) -> ClusterPlan:
@@ -94,7 +101,7 @@ def make_plan(shape: Shape, folder: Path, base: int, extra: Extra | None = None)
         )
     ports = iter(range(base, base + shape.servers))
 
-    def server(name: str, role: str, *arguments: str) -> Planned:
+    def server(name: str, role: str, *arguments: str, group: str = "") -> Planned:
         port = next(ports)
         place = (
             "--port",
@@ -109,25 +116,27 @@ def make_plan(shape: Shape, folder: Path, base: int, extra: Extra | None = None)
             str(folder / SECRET_FILE),
         )
         words = (role, "serve", *arguments, *place, *extra.everybody)
-        return Planned(name=name, role=role, port=port, arguments=words)
+        return Planned(name=name, role=role, port=port, arguments=words, group=group)
 
     registry = f"sqlite:///{folder / 'registry.db'}"
     metas = [
         server(f"meta-{number + 1}", "meta", "--registry", registry)
         for number in range(shape.metas)
     ]
-    url = format_url([meta.address for meta in metas])
+    url = format_url([meta.address for meta in metas], tls=extra.tls)
     brokers = [
-        server(f"{name}-{letter}", "broker", "--url", url, "--name", name, *extra.brokers)
+        server(
+            f"{name}-{letter}", "broker", "--url", url, "--name", name, *extra.brokers, group=name
+        )
         for name in (f"group-{number + 1}" for number in range(shape.groups))
         for letter in "abcdefghij"[: shape.replicas + 1]
     ]
     delays = [
-        server(f"{name}{letter}", "delay", "--url", url, "--name", name)
+        server(f"{name}{letter}", "delay", "--url", url, "--name", name, group=name)
         for letter in ("", *(f"-{letter}" for letter in "bcdefghij"[: shape.replicas]))
         for name in (f"delay-{number + 1}" for number in range(shape.delays))
     ]
-    return ClusterPlan(metas=metas, brokers=brokers, delays=delays)
+    return ClusterPlan(metas=metas, brokers=brokers, delays=delays, tls=extra.tls)
 
 
 def in_waves(servers: Sequence[Planned], folder: Path) -> list[list[Planned]]:
@@ -152,6 +161,11 @@ def settle_shape(folder: Path, **wanted: int | None) -> Shape:
                 f"messages: start it with as many, or choose another folder with --data-dir"
             )
     return shape
+
+
+def is_secured(folder: Path) -> bool:
+    """Was this cluster started with certificates (`cluster_tls`) before?"""
+    return (folder / TLS_FOLDER / "ca.pem").exists()
 
 
 def keep_shape(folder: Path, shape: Shape) -> None:

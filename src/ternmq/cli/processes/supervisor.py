@@ -11,7 +11,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ternmq.cli.processes.cluster_plan import Planned
@@ -34,8 +34,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Supervised:
     """One process of the plan, across restarts."""
 
-    def __init__(self, planned: Planned, log: Path, report: Report) -> None:
+    def __init__(
+        self,
+        planned: Planned,
+        log: Path,
+        report: Report,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.planned = planned
+        self._environment = dict(environment or {})
         self.log = log
         self._report = report
         self._process: asyncio.subprocess.Process | None = None
@@ -60,7 +67,7 @@ class Supervised:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                env=_environment(),
+                env=_environment() | self._environment,
                 start_new_session=True,
                 preexec_fn=_die_with_parent(os.getpid()),
             )

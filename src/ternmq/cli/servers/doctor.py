@@ -302,16 +302,32 @@ def judge_registry(status: Status) -> CheckResult:
 
 def judge_security(status: Status) -> list[CheckResult]:
     """A server that others reach without login is worth a line every time."""
-    if not status.insecure:
-        return []
-    return [
-        CheckResult(
-            level=Level.WARN,
-            what="security",
-            found="insecure = true: whoever reaches the servers may send, read and delete",
-            advice="keep others out by the network; docs/security.md says what there is",
+    found = []
+    if status.guarded_otherwise:
+        some = ", ".join(status.guarded_otherwise)
+        reason = (
+            f"{some} let everybody in, and others only who logs in"
+            if status.guarded
+            else f"{some} let in only who logs in, and this meta server everybody"
         )
-    ]
+        found.append(
+            CheckResult(
+                level=Level.FAIL,
+                what="security",
+                found=reason,
+                advice="set security = true for every server of the cluster, and start them again",
+            )
+        )
+    if status.insecure:
+        found.append(
+            CheckResult(
+                level=Level.WARN,
+                what="security",
+                found="insecure = true: whoever reaches the servers may send, read and delete",
+                advice="keep others out by the network; docs/security.md says what there is",
+            )
+        )
+    return found
 
 
 def judge_tls(status: Status) -> list[CheckResult]:

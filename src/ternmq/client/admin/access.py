@@ -7,6 +7,7 @@ from ternmq.client.model.durations import Duration, seconds_of
 from ternmq.client.transport.admin_calls import AdminCalls
 from ternmq.core.errors import IdentityNotFound
 from ternmq.core.ids import check_name
+from ternmq.security.access.quota import check_quota
 from ternmq.security.access.rights import check_grant, check_pattern
 from ternmq.security.access.scram import ITERATIONS, make_verifier
 from ternmq.security.access.secret import Secret
@@ -61,6 +62,15 @@ class AccessAdmin(AdminCalls):
     ) -> User:
         """Change which applications a user may be, or how often it may connect to a server."""
         wanted = UserSet(name=name, apps=apps, connections_max=connections_max)
+        return await self._cluster.ask_meta(Command.USER_SET, wanted, User)
+
+    async def set_quota(self, name: str, quota: dict[str, int]) -> User:
+        """Change how much a user may have of each server, or `*`: everybody who has no other.
+
+        `{"rate": 5000, "loop_percent": 20}`; 0 is no limit, -1 what everybody has. The names are
+        the fields of `Quota`, in docs/access.md.
+        """
+        wanted = UserSet(name=name, quota=check_quota(quota))
         return await self._cluster.ask_meta(Command.USER_SET, wanted, User)
 
     async def users(self) -> list[User]:

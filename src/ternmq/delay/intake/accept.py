@@ -26,7 +26,13 @@ from ternmq.intake.pending_batches import (
     append_of,
     used_elsewhere,
 )
-from ternmq.intake.topic_rules import check_app, check_body_sizes, check_new_topic, check_sealed
+from ternmq.intake.topic_rules import (
+    check_app,
+    check_body_sizes,
+    check_new_topic,
+    check_sealed,
+    made_for,
+)
 from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.group_commit import GroupCommit
 from ternmq.replication.message_target import MessageTarget
@@ -121,7 +127,8 @@ class Acceptor:
         check_new_topic(incoming.topic, auto_create=self._auto_create)
 
         async def make() -> None:
-            topic = await self._directory.create_topic(incoming.topic, TopicSettings())
+            settings = made_for(peer.use, TopicSettings(), self._directory.topics)
+            topic = await self._directory.create_topic(incoming.topic, settings)
             self._accept(peer, frame, incoming, topic)
 
         self._pending.later(peer, frame, make())
@@ -132,6 +139,8 @@ class Acceptor:
         check_body_sizes(topic, incoming, frame.payload)
         if topic.settings.master_key:
             check_sealed(topic, frame.payload)
+        if peer.rights is not None:
+            self._pending.check_sender(peer.rights, incoming)
         if self._pending.joins(peer, frame.correlation, incoming):
             return
         stored = self._pending.stored(incoming)
@@ -141,6 +150,8 @@ class Acceptor:
             flags = self._pending.flags.now
             answer_repeat(peer, frame.correlation, stored, incoming.row_count, flags)
             return
+        if peer.use is not None:
+            peer.use.check_sending(incoming.row_count, len(frame.payload))
         append = append_of(frame.payload, incoming, topic.id, self._now_ms(), peer.endpoints)
         self._store.names[topic.id] = topic.name
         pending = PendingAccept(append, peer, frame.correlation)

@@ -22,6 +22,7 @@ from ternmq.delay.operations.find import DelayFinder, FoundRow
 from ternmq.delay.operations.listing import ListedRow
 from ternmq.delay.timing.engine import Engine
 from ternmq.delay.timing.scheduler import Scheduler
+from ternmq.security.access.rights import Rights
 from ternmq.wire.messages.delays import DelayChange, DelayChanged, DelayResult
 
 LOOK_AGAIN_S = 0.005
@@ -52,11 +53,13 @@ class Changes:
         self._clock = clock
         self._max_days = max_days
 
-    async def change(self, request: DelayChange) -> DelayChanged:
-        """Find the message and decide about it."""
+    async def change(self, request: DelayChange, rights: Rights | None = None) -> DelayChanged:
+        """Find the message and decide about it; of another's with the right to operate only."""
         new_due_ms = self._new_due(request)
         settled: DelayChanged | None = None
         async for found in self._finder.by_id(request.id, request.topic, request.due_at_ms):
+            if rights is not None and not rights.is_app(found.row.app):
+                rights.check_operate(self._engine.store.names.get(found.row.topic_id, ""))
             answer = await self._decide(found, request, new_due_ms)
             if answer is None:
                 continue

@@ -27,6 +27,7 @@ from ternmq.delay.operations.listing import (
     first_rows,
     readable_ids,
     search,
+    sender,
 )
 from ternmq.delay.timing.engine import Engine
 from ternmq.delay.timing.scheduler import Scheduler
@@ -124,7 +125,8 @@ class DelayFinder:
             if ids is None:
                 damaged += size
             elif ids == [message_id]:
-                found.append(ListedRow(row, int(times_of(view)[inside]), view.topic_id))
+                due_ms = int(times_of(view)[inside])
+                found.append(ListedRow(row, due_ms, view.topic_id, sender(view)))
         return Searched(found, damaged)
 
     async def _whatever_became(self, query: DelayFind) -> DelayRows:

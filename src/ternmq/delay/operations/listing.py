@@ -28,6 +28,8 @@ class ListedRow(NamedTuple):
     row: int
     due_ms: int
     topic_id: int
+    app: str = ""
+    """Which application sent it; empty: nobody can tell."""
 
 
 class Searched(NamedTuple):
@@ -77,14 +79,23 @@ def search(store: DelayStore, start: int, length: int, message_id: bytes) -> Sea
                 view = store.record(start, entry.offset, entry.size)
                 ids = readable_ids(view, [row - entry.first_row for row in rows])
                 damaged += view.size if ids is None else 0
+                app = sender(view)
                 found += [
-                    ListedRow(row, int(entry.due_ms[row - entry.first_row]), entry.topic_id)
+                    ListedRow(row, int(entry.due_ms[row - entry.first_row]), entry.topic_id, app)
                     for row, its_id in zip(rows, ids or (), strict=ids is not None)
                     if its_id == message_id
                 ]
         at = step.upto
         damaged += step.damaged
     return Searched(found, damaged)
+
+
+def sender(view: BatchView) -> str:
+    """The application of a record; empty if nobody can tell."""
+    try:
+        return view.app
+    except Exception:
+        return ""
 
 
 def readable_ids(view: BatchView, rows: list[int]) -> list[bytes] | None:

@@ -178,7 +178,7 @@ def open_wal(
         stored_at_ms = max(stored_at_ms, fields[5])
         if fields[8] == Location.LOST:
             log.error("delayed messages lost to a damaged log", topic_id=fields[0], rows=fields[4])
-    producers.restore_records(records, from_offset=covered)
+    producers.restore_records(records, source.read, from_offset=covered)
     wal = Wal(
         source,
         counts,

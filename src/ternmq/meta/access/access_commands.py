@@ -19,12 +19,15 @@ from ternmq.discovery.hidden_topics import access_topic
 from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.registries.registry import NewTopic, Registry
 from ternmq.security.access.book import APPS_MAX, TOKEN_KEYS, AccessBook, AccessEntry, read_entry
+from ternmq.security.access.quota import DEFAULT
+from ternmq.security.access.quota import changed as quota_changed
 from ternmq.security.access.rights import ANY, check_grant, check_pattern
 from ternmq.security.access.scram import check_verifier, make_verifier
 from ternmq.security.private_files import replace_whole
 from ternmq.wire.messages.limits import (
     Grant,
     GrantSet,
+    Quota,
     User,
     UserFind,
     UserNamed,
@@ -54,6 +57,8 @@ class AccessCommands:
         self._now_ms = now_ms
 
     async def set_user(self, wanted: UserSet) -> Record:
+        if wanted.name == DEFAULT:
+            return await self._set_default(wanted)
         check_name("user", wanted.name)
         if wanted.verifier is not None:
             check_verifier(wanted.verifier)
@@ -63,6 +68,8 @@ class AccessCommands:
             check_pattern("application", app)
         if not 0 <= (wanted.connections_max or 0) <= CONNECTIONS_MAX:
             raise BadRequest(f"connections are 0 (no limit) to {CONNECTIONS_MAX}")
+        quota = wanted.quota or Quota()
+        connections = wanted.connections_max if quota.connections_max is None else 0
 
         def change(entry: AccessEntry) -> AccessEntry:
             if wanted.create and entry.user:
@@ -77,12 +84,22 @@ class AccessCommands:
                 tokens_since_ms=self._now_ms() if wanted.create else entry.tokens_since_ms,
                 verifier=wanted.verifier or entry.verifier,
                 apps=entry.apps if wanted.apps is None else wanted.apps,
-                connections_max=entry.connections_max
-                if wanted.connections_max is None
-                else wanted.connections_max,
+                connections_max=entry.connections_max if connections is None else connections,
+                quota=quota_changed(entry.quota, quota),
             )
 
         return (await self.change(wanted.name, change, make=wanted.create)).shown(wanted.name)
+
+    async def _set_default(self, wanted: UserSet) -> Record:
+        """The quota of everybody who has no other; nothing else can be said of everybody."""
+        if wanted != UserSet(name=DEFAULT, quota=wanted.quota) or wanted.quota is None:
+            raise BadRequest(f"{DEFAULT!r} is no user; only a quota can be set for everybody")
+        quota = wanted.quota
+
+        def change(entry: AccessEntry) -> AccessEntry:
+            return replace(entry, quota=quota_changed(entry.quota, quota))
+
+        return (await self.change(DEFAULT, change, make=True)).shown(DEFAULT)
 
     async def grant(self, wanted: GrantSet) -> Record:
         check_pattern("user", wanted.identity)
@@ -159,6 +176,21 @@ def make_admin(
         registry.update_topic(name, lambda held: _with_password(held, verifier))
     _write_private(path, password)
     return True
+
+
+def make_alike(registry: Registry, *, now_ms: int) -> None:
+    """Once per registry: of what every server makes the salts of users that are not there; blocks.
+    Servers that are known by certificates share nothing else that others do not know."""
+    name, alike = access_topic(TOKEN_KEYS), secrets.token_hex(32)
+    settings = entry_settings(AccessEntry(alike=alike))
+    [made] = registry.create_topics([NewTopic(name=name, settings=settings, created_at_ms=now_ms)])
+    if not read_entry(made.settings.apps).alike:
+        registry.update_topic(name, lambda held: _with_alike(held, alike))
+
+
+def _with_alike(held: TopicSettings, alike: str) -> TopicSettings:
+    entry = read_entry(held.apps)
+    return held if entry.alike else entry_settings(replace(entry, alike=alike))
 
 
 def _with_password(held: TopicSettings, verifier: Verifier) -> TopicSettings:

@@ -101,8 +101,11 @@ class TokenCommands:
         and every key with them; a meta server brings its own again with the next token."""
         now_ms = self._now_ms()
         if wanted.user == ANY and not wanted.id:
-            nothing = AccessEntry(tokens_since_ms=now_ms + 1)
-            await self._access.change(TOKEN_KEYS, lambda entry: nothing, make=True)
+
+            def forget_all(entry: AccessEntry) -> AccessEntry:
+                return AccessEntry(tokens_since_ms=now_ms + 1, alike=entry.alike)
+
+            await self._access.change(TOKEN_KEYS, forget_all, make=True)
             return AccessTokens(tokens=[])
 
         def forget(entry: AccessEntry) -> AccessEntry:

@@ -170,6 +170,14 @@ class Registrar:
             if there.heard != ALWAYS
         ]
 
+    def guarded_otherwise(self, guarded: bool) -> list[str]:
+        """Servers of their own process that do not ask who comes as this one does."""
+        return sorted(
+            there.register.route.address
+            for there in self._there.values()
+            if there.heard != ALWAYS and there.register.guarded != guarded
+        )
+
     def expire(self) -> None:
         """Take servers off the routes that were silent for too long."""
         horizon = self._directory.liveness.horizon()

@@ -128,11 +128,12 @@ async def registered(
     route: Route,
     *,
     member: str = "",
+    guarded: bool = False,
     cluster: KnownCluster | None = None,
 ) -> AsyncIterator[Heartbeats]:
     """Keep `route` on the routes while the block runs; the block begins when one meta has it. Meta
     servers of another cluster than this are told nothing."""
-    register = Register(route=route, member=member)
+    register = Register(route=route, member=member, guarded=guarded)
     registration = Registration(register, cluster or KnownCluster())
     heartbeats = Heartbeats(addresses, greeting, registration)
     marking = asyncio.create_task(registration.mark(), name="tern-mark")

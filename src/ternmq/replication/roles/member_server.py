@@ -87,7 +87,7 @@ async def serving_member(
         guard = await stack.enter_async_context(
             guarding(
                 cluster.directory,
-                on=config.listener.security,
+                listener=config.listener,
                 data_dir=place.data_dir,
                 server=server_kind.role,
                 secret=cluster.access.secret,

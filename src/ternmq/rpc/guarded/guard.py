@@ -26,7 +26,9 @@ from ternmq.rpc.peer import Peer
 from ternmq.security.access import scram
 from ternmq.security.access.audit import AuditLog
 from ternmq.security.access.book import AccessBook
+from ternmq.security.access.quota import UserUse
 from ternmq.security.access.rights import Right, Rights, lost
+from ternmq.security.access.token import TokenClaims
 from ternmq.wire.actions import ACTIONS, ALSO_BY, Action
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.limits import Verifier
@@ -36,6 +38,8 @@ from ternmq.wire.resources import RESOURCES, Resource, batch_names
 STALE_S = 24 * 3600.0
 """So long a server goes on with what it knew while no registry answers."""
 KNOWN_MAX = 10_000
+USES_MAX = 10_000
+"""Users that are counted for, beyond those who are connected."""
 NAME_SIZE_MAX = 255
 """Also of topics of ours, which have a name within theirs."""
 
@@ -60,12 +64,21 @@ class TopicFacts(Protocol):
         """For how long no registry was heard."""
 
 
+class Issuer(Protocol):
+    """Somebody outside whose tokens are taken; `discovery.oidc_keys.OidcKeys`."""
+
+    def is_of(self, text: str) -> bool: ...
+
+    def claims(self, text: str, now_ms: int) -> TokenClaims: ...
+
+
 class GuardedState(Protocol):
     """A peer as the guard knows it."""
 
     rights: Rights | None
     known: set[object]
     used: set[Right]
+    asked: int
 
 
 class Guard:
@@ -80,15 +93,19 @@ class Guard:
         secret: bytes,
         monotonic: Callable[[], float],
         now_ms: Callable[[], int],
+        issuer: Issuer | None = None,
     ) -> None:
+        """`issuer`: whose tokens are taken besides our own."""
         self.book = book
         self.audit = audit
         self.now_ms = now_ms
+        self._issuer = issuer
         self._topics = topics
         self._secret = secret
         self.failed_logins = FailedLogins(monotonic)
         self._peers: dict[Peer, None] = {}
-        self._of_user: dict[str, int] = {}
+        self._uses: dict[str, UserUse] = {}
+        self._monotonic = monotonic
         book.follow(self._recheck)
 
     # Coming and going.
@@ -100,9 +117,18 @@ class Guard:
 
     def verifier(self, user: str) -> Verifier:
         """Of a user, or one that nobody can prove, in the same time."""
-        nobody = scram.nobody(self._secret, user)
+        nobody = scram.nobody(self.book.token_keys.alike.encode() or self._secret, user)
         entry = self.book.user(user)
         return entry.verifier if entry is not None and entry.verifier is not None else nobody
+
+    def token_claims(self, text: str) -> TokenClaims:
+        """Whom a token names, of ours or of the issuer; raises `Unauthorized`."""
+        issuer = self._issuer
+        if issuer is None or not issuer.is_of(text):
+            return self.book.token_claims(text, self.now_ms())
+        claims = issuer.claims(text, self.now_ms())
+        self.book.check_claims(claims)
+        return claims
 
     def check_failures(self, host: str, user: str) -> None:
         """Raises `OverLimit` for who has failed too often, and writes down that it tries on."""
@@ -117,26 +143,31 @@ class Guard:
         rights = peer.rights
         if rights is None:
             return
-        entry, there = self.book.user(rights.name), self._of_user.get(rights.name, 0)
-        if entry is not None and entry.connections_max and there >= entry.connections_max:
-            raise OverLimit(
-                f"{rights.name!r} has its {entry.connections_max} connections here; share "
-                f"connections, or: tern quota set {rights.name} --connections N"
-            )
+        use = self.use_of(rights.name)
+        use.connect(reserved=rights.may_grant)
+        peer.use = use
         self._peers[peer] = None
-        self._of_user[rights.name] = there + 1
         self.audit.note("login", who=rights.name, address=address_of(peer), result="ok")
 
     def leave(self, peer: Peer) -> None:
         if peer in self._peers and peer.rights is not None:
             del self._peers[peer]
-            name = peer.rights.name
-            self._of_user[name] -= 1
-            if not self._of_user[name]:
-                del self._of_user[name]
+            assert peer.use is not None
+            peer.use.connections -= 1
+
+    def use_of(self, name: str) -> UserUse:
+        """Kept when the last connection ends: who comes back has not waited."""
+        use = self._uses.get(name)
+        if use is None:
+            if len(self._uses) >= USES_MAX:
+                self._uses = {name: each for name, each in self._uses.items() if each.connections}
+            use = self._uses[name] = UserUse(name, self.book.quota(name), self._monotonic)
+        return use
 
     def _recheck(self) -> None:
         """The book changed: nobody keeps what was taken away."""
+        for name, use in self._uses.items():
+            use.change(self.book.quota(name))
         for peer in list(self._peers):
             before = peer.rights
             assert before is not None

@@ -1,22 +1,23 @@
 """A peer of a server with security on: its way in, and what stands between it and the handler.
 
-Like `Peer`, with three things more: HELLO alone lets nobody in (`GuardedEntrance`), every frame is
-checked before its handler sees it (`GuardedHandler`), and lists are narrowed on their way out.
+Like `Peer`, with four things more: HELLO alone lets nobody in (`GuardedEntrance`), every frame is
+checked before its handler sees it (`GuardedHandler`), lists are narrowed on their way out, and what
+a user has here is counted for all its connections together (`UserUse`).
 Without security no such peer is made, and nothing costs more than before.
 """
 
 import hashlib
 import secrets
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from ternmq.core.errors import ProtocolError, TernError, Unauthorized, Unavailable
 from ternmq.rpc.address import is_loopback
 from ternmq.rpc.buffers import Buffer
-from ternmq.rpc.connection_pool import ConnectionPool
+from ternmq.rpc.connection_pool import ConnectionPool, Pause
 from ternmq.rpc.entrance import Entrance, read_hello
-from ternmq.rpc.guarded.guard import Guard, address_of, not_app
+from ternmq.rpc.guarded.guard import Guard, address_of, not_app, state_of
 from ternmq.rpc.guarded.known_by import (
     WHO,
     by_certificate,
@@ -31,6 +32,7 @@ from ternmq.security.access import scram
 from ternmq.security.access.rights import Right, Rights
 from ternmq.security.tls.door import TlsTerms
 from ternmq.security.tls.peer_certificate import PeerCertificate
+from ternmq.wire.actions import OF_NODES
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import (
     BY_CERTIFICATE,
@@ -47,8 +49,10 @@ from ternmq.wire.messages.hello import (
     TokenRenewed,
     Welcome,
 )
-from ternmq.wire.numbers import Command
+from ternmq.wire.numbers import Command, Flag
 from ternmq.wire.record import pack, unpack
+
+_AUTH, _ONE_WAY = int(Command.AUTH), int(Flag.ONE_WAY)
 
 
 class GuardedPeer(Peer):
@@ -68,16 +72,62 @@ class GuardedPeer(Peer):
         """Which batches it may send, by what stands in their headers."""
         self.used: set[Right] = set()
         """What it waits for, by which right."""
+        self.asked = 0
+        """Requests that are not answered."""
 
     @property
     def private(self) -> bool:
         """Nobody listens on the way."""
         return self.tls is not None or is_loopback(self.address[0])
 
+    @property
+    def entitled(self) -> bool:
+        rights = self.rights
+        return super().entitled or (rights is not None and rights.may_grant)
+
     def answer(self, command: int, correlation: int, *buffers: Buffer) -> None:
         if command in NARROWED and self.rights is not None:
             buffers = (narrowed(command, b"".join(buffers), self.rights),)
         super().answer(command, correlation, *buffers)
+        self._answered(command)
+
+    def fail(self, command: int, correlation: int, error: TernError) -> None:
+        super().fail(command, correlation, error)
+        self._answered(command)
+
+    # Its user's quota.
+
+    def _answered(self, command: int) -> None:
+        if self.asked and command > _AUTH and command not in OF_NODES:
+            assert self.use is not None
+            self.asked -= 1
+            self.use.waiting -= 1
+
+    def hold(self, size: int) -> None:
+        super().hold(size)
+        if self.use is not None and self.use.hold(size):
+            self.use.stopped[self] = None
+            self.pause(Pause.QUOTA)
+
+    def release(self, size: int) -> None:
+        super().release(size)
+        if self.use is not None:
+            for peer in self.use.release(size):
+                peer.go_on_within_quota()
+
+    def go_on_within_quota(self) -> None:
+        self.resume(Pause.QUOTA)
+
+    def _take_all(self, frames: list[Frame]) -> None:
+        use = self.use
+        if use is None or not use.quota.loop_percent:
+            super()._take_all(frames)
+            return
+        began = self._pool.monotonic()
+        super()._take_all(frames)
+        rest_s = use.spend(self._pool.monotonic() - began)
+        if rest_s > 0:
+            self.rest(rest_s)
 
     def overdue(self, now: float) -> TernError | None:
         if self.rights is not None and self._guard.stale:
@@ -123,10 +173,19 @@ class GuardedHandler:
             raise
 
     def frame(self, peer: Peer, frame: Frame) -> None:
+        use = peer.use
+        if use is not None and not frame.flags & _ONE_WAY:
+            state_of(peer).asked += 1
+            use.ask()
         self.guard.check(peer, frame)
         self._handler.frame(peer, frame)
 
     def lost(self, peer: Peer) -> None:
+        use = peer.use
+        if use is not None:
+            use.waiting -= state_of(peer).asked
+            state_of(peer).asked = 0
+            use.stopped.pop(cast(GuardedPeer, peer), None)
         self.guard.leave(peer)
         self._handler.lost(peer)
 

@@ -72,7 +72,10 @@ def by_next_token(guard: Guard, peer: Peer, token: bytes) -> Rights:
     """The same user as before, by the next token."""
     check_fresh(guard)
     assert peer.rights is not None
-    now = _token_rights(guard, peer, token.decode("ascii", "replace"), peer.rights.name)
+    try:
+        now = _token_rights(guard, peer, token.decode("ascii", "replace"), peer.rights.name)
+    except Unavailable as error:  # Of a server that is there: it is asked again.
+        raise Unauthorized(error.message, **error.details) from None
     gone = lost(state_of(peer).used, now)
     if gone is not None:
         raise Forbidden(f"this connection needs {gone[0]}, which the next token does not have")
@@ -82,14 +85,14 @@ def by_next_token(guard: Guard, peer: Peer, token: bytes) -> Rights:
 def _token_rights(guard: Guard, peer: Peer, token: str, expected: str) -> Rights:
     """Not slowed down after failures, as passwords are: nobody guesses a signature."""
     try:
-        claims = guard.book.token_claims(token, guard.now_ms())
+        claims = guard.token_claims(token)
         if expected not in ("", claims.sub):
             raise Unauthorized(f"this token is of {claims.sub!r}, not of {expected[:80]!r}")
         rights = guard.book.rights(claims.sub, claims)
         assert rights is not None, "token_claims has looked"
-    except Unauthorized as error:
+    except (Unauthorized, Unavailable) as error:
         guard.audit.note_summed(
-            "login", who="", address=peer.address[0], result="unauthorized", user=expected[:80]
+            "login", who="", address=peer.address[0], result=error.code, user=expected[:80]
         )
         error.details["methods"] = methods_of(peer)
         raise

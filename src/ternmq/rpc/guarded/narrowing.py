@@ -73,10 +73,10 @@ def _halves(found: HalfOpens, rights: Rights) -> HalfOpens:
 
 
 def _status(found: Status, rights: Rights) -> Status:
-    """Where things lie on its machine is nobody's business."""
+    """Where things lie on its machine, and where others come in, is nobody's business."""
     if rights.may(Action.CLUSTER, "cluster", ""):
         return found
-    return replace(found, data_dir="", registry="", pid=0)
+    return replace(found, data_dir="", registry="", pid=0, guarded_otherwise=[])
 
 
 NARROWED: dict[int, tuple[type[Any], Narrow[Any]]] = {

@@ -8,15 +8,18 @@ of entries (`discovery/access_news.py`); each change makes a new version and tel
 from collections.abc import Callable, Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from ternmq.core.errors import BadRequest, Corrupt, Unauthorized
+from ternmq.security.access.quota import DEFAULT, effective
 from ternmq.security.access.rights import ANY, Rights, covers
 from ternmq.security.access.token import TokenClaims, read_token
 from ternmq.wire.messages.hello import BY_SCRAM
-from ternmq.wire.messages.limits import AccessToken, Grant, User, Verifier
+from ternmq.wire.messages.limits import AccessToken, Grant, Quota, User, Verifier
 
 TOKEN_KEYS = "*tokens"
-"""Not a name or pattern: the entry that keeps by which keys tokens are signed."""
+"""Not a name or pattern: the entry of what all servers share, such as keys that tokens are signed
+by."""
 TOKENS_MAX = 100
 """Of one user that have not ended."""
 GRANTS_MAX = 1_000
@@ -35,6 +38,8 @@ class AccessEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     grants: list[Grant] = []
     connections_max: int = 0
     """To each server; 0: as many as the server takes."""
+    quota: Quota = Quota()
+    """What is said of it, and not by the default."""
     tokens: list[AccessToken] = []
     """Those that were made and have not ended; revoked ones too."""
     tokens_since_ms: int = 0
@@ -43,6 +48,15 @@ class AccessEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Only of `TOKEN_KEYS`: for whom they sign."""
     token_keys: dict[str, str] = {}
     """Public keys by their ids; the private ones are with the meta servers that made them."""
+    alike: str = ""
+    """Only of `TOKEN_KEYS`: of what all servers make the same salt for a user that is not there."""
+
+    @property
+    def own_quota(self) -> Quota:
+        """With what `connections_max` says, which was there before quotas were."""
+        return replace(
+            self.quota, connections_max=self.connections_max or self.quota.connections_max
+        )
 
     def line(self) -> str:
         """As it is stored."""
@@ -56,10 +70,10 @@ class AccessEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
                 raise BadRequest(
                     f"there is no line {shown(change)}; 'tern grant list' shows what there is"
                 )
-            return msgspec.structs.replace(self, grants=others)
+            return replace(self, grants=others)
         if len(others) >= GRANTS_MAX:
             raise BadRequest(f"an identity has at most {GRANTS_MAX} grants; use patterns")
-        return msgspec.structs.replace(self, grants=[*others, change])
+        return replace(self, grants=[*others, change])
 
     def shown(self, name: str) -> User:
         """For people: without what a password could be guessed by."""
@@ -70,6 +84,7 @@ class AccessEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             grants=list(self.grants),
             methods=[BY_SCRAM] if self.verifier is not None else [],
             connections_max=self.connections_max,
+            quota=self.own_quota,
         )
 
 
@@ -127,6 +142,12 @@ class AccessBook:
         entry = self._entries.get(name)
         return entry if entry is not None and entry.user else None
 
+    def quota(self, name: str) -> Quota:
+        """What counts for a user."""
+        nothing = AccessEntry()
+        own, default = (self._entries.get(each, nothing).own_quota for each in (name, DEFAULT))
+        return effective(own, default)
+
     def rights(self, name: str, token: TokenClaims | None = None) -> Rights | None:
         """What a user may do, by its own lines and by those of patterns; None: there is none, or
         the token by which it came is revoked."""
@@ -147,15 +168,19 @@ class AccessBook:
         """Whom a token names, as this server knows tokens; raises `Unauthorized`."""
         keys = self.token_keys
         claims = read_token(text, keys.token_keys, cluster=keys.cluster, now_ms=now_ms)
+        self.check_claims(claims)
+        return claims
+
+    def check_claims(self, claims: TokenClaims) -> None:
+        """Of a token whose signature is right; raises `Unauthorized`."""
         wrong = self._refusal(claims)
         if wrong is not None:
             raise Unauthorized(f"this token is of no use any more: {wrong}")
-        return claims
 
     def _refusal(self, token: TokenClaims) -> str | None:
         entry = self.user(token.sub)
         if entry is None:
-            return "its user is gone"
+            return "there is no such user"
         return refusal(token, self.token_keys) or refusal(token, entry)
 
     @property

@@ -183,6 +183,11 @@ class Rights:
             self.check(Action.PUBLISH, "topic", topic)
 
     @property
+    def may_grant(self) -> bool:
+        """Can it set right what others have wrong?"""
+        return self.may(Action.GRANT, "user", "")
+
+    @property
     def sees_all(self) -> bool:
         """Nothing has to be left out of lists."""
         denied = any(grant.deny and grant.action in (ANY, Action.DESCRIBE) for grant in self.grants)

@@ -4,13 +4,12 @@
 from a file that nobody else may read, or from the environment, never from a command line.
 """
 
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from ternmq.core.errors import BadConfig
+from ternmq.security.file_modes import too_open
 
 HIDDEN: Final = "***"
 SIZE_MAX = 4_096
@@ -48,13 +47,13 @@ def read_secret(path: Path, what: str) -> Secret:
     """The first line of a file that its owner alone may read."""
     try:
         with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            mode = too_open(file.fileno())
             lines = file.read(SIZE_MAX).decode().splitlines()
     except OSError as error:
         raise BadConfig(f"cannot read {what} in {path}: {error.strerror}") from error
     except UnicodeDecodeError:
         raise BadConfig(f"{what} in {path} is not text") from None
-    if mode & 0o077:
+    if mode:
         raise BadConfig(
             f"others may read {what} in {path} (mode {mode:o}): chmod 600 {path}, and change it if "
             "others were here"
@@ -68,11 +67,10 @@ def find_password(
     password: object, password_file: str | Path | None, environment: Mapping[str, str]
 ) -> Secret | None:
     """What was given, else what the file says, else the environment."""
-    if isinstance(password, Secret):
-        return password
-    if isinstance(password, str) and password:
-        return Secret(password)
-    if password is not None:
+    given = Secret(password) if isinstance(password, str) else password
+    if isinstance(given, Secret) and given.reveal():
+        return given
+    if given is not None:
         raise BadConfig("password is a text that is not empty")
     file = password_file or environment.get(PASSWORD_FILE)
     if file and (password_file or PASSWORD not in environment):

@@ -4,14 +4,11 @@ Looks at files, does not understand them. A key that others on the machine may r
 is as good as published.
 """
 
-import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from ternmq.core.errors import BadConfig
-
-OTHERS = 0o007
+from ternmq.security.file_modes import too_open
 
 Stamp = tuple[int, int, int] | None
 """Of one file: changed when, how long, which; None: it is not there."""
@@ -41,19 +38,19 @@ class CertificateFiles:
             ("CA file", self.ca),
         ):
             if path is not None:
-                mode = _mode(what, path)
-                if what == "key" and mode & OTHERS:
+                mode = _too_open(what, path)
+                if what == "key" and mode:
                     raise BadConfig(
-                        f"everybody on this machine may use the key {path} (mode {mode:o}): "
+                        f"others on this machine may use the key {path} (mode {mode:o}): "
                         f"chmod 600 {path}, and make another one (tern secure cert) if others "
                         "were here"
                     )
 
 
-def _mode(what: str, path: Path) -> int:
+def _too_open(what: str, path: Path) -> int:
     try:
         with path.open("rb") as file:
-            return stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            return too_open(file.fileno())
     except OSError as error:
         raise BadConfig(f"cannot read the {what} {path}: {error.strerror}") from error
 

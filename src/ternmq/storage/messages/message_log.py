@@ -231,6 +231,7 @@ class MessageLog(ReplicatedLog[StagedBatches]):
                 append.first_sequence,
                 append.count,
                 StoredBatch(append.topic_id, append.base_sequence, append.stored_at_ms),
+                append.batch,
             )
         records = self._consume.commit(appends, ends, rolls)
         if self._index is not None:

@@ -6,6 +6,10 @@ the very range it carried. Below the window nothing is known any more: `too_old`
 the broker refuses rather than guess. Producers are forgotten only beyond `producers_max`, the
 longest silent first, and only those silent for a day; at twice that many, silence or not.
 
+A producer is of the application that stored its first batch: its id stands in the ids of its
+messages, so others can read it and send under its next numbers. Of that application 32 bits are
+kept (`owner_of`), noted once for each producer. Who asks by them is decided where batches come in.
+
 The state survives restarts: `snapshot` is written when a segment is sealed and at a clean stop,
 the batches after it are in the consume tail's records. Remembering a batch twice changes nothing,
 so a snapshot may be newer than the offset it is said to cover.
@@ -16,18 +20,21 @@ so a snapshot may be newer than the offset it is said to cover.
      8     8  covers       every batch of the message log below this offset is in here
     16     4  count        producers
     20     4  version      1
-    24     .  per producer: start u64, random u64, floor u64, seen_at_ms i64, batches u32, 4 spare,
-              then per batch, by first_sequence: first_sequence u64, count u32, 4 spare,
-              topic_id u64, base_sequence u64, stored_at_ms i64
+    24     .  per producer: start u64, random u64, floor u64, seen_at_ms i64, batches u32,
+              owner u32 (0: not known), then per batch, by first_sequence:
+              first_sequence u64, count u32, 4 spare, topic_id u64, base_sequence u64,
+              stored_at_ms i64
 """
 
+import hashlib
 import struct
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ternmq.core.errors import BadRequest
+from ternmq.batch.layout import FIXED_SIZE, read_producer_header
+from ternmq.core.errors import BadRequest, Corrupt
 from ternmq.core.ids import START_BITS
 from ternmq.core.log import get_logger
 from ternmq.storage.consume.entry import RECORD, Location
@@ -39,7 +46,7 @@ log = get_logger()
 MAGIC = b"PROD"
 VERSION = 1
 HEADER = struct.Struct("<QII")
-PRODUCER = struct.Struct("<QQQqI4x")
+PRODUCER = struct.Struct("<QQQqII")
 BATCH = struct.Struct("<QI4xQQq")  # first sequence, count, topic id, base sequence, stored at
 _MESSAGE_LOG = int(Location.MESSAGE_LOG)
 _SLACK = 64  # Old batches are dropped this many at a time.
@@ -47,6 +54,9 @@ _SLACK = 64  # Old batches are dropped this many at a time.
 DURABLE = 1 << (START_BITS - 1)  # No clock gets there before the year 6429.
 
 ProducerKey = tuple[int, int]
+_KEY = struct.Struct("<QQ")
+_HEADER_READ = FIXED_SIZE + 2 * 255
+"""A batch up to the end of its names."""
 
 
 def durable_start(start_ms: int) -> int:
@@ -62,16 +72,40 @@ class StoredBatch(NamedTuple):
     stored_at_ms: int
 
 
+def owner_of(producer: ProducerKey, app: bytes) -> int:
+    """An application as it is remembered of a producer; never 0. Another one with the same number
+    has to be looked for anew for each producer."""
+    digest = hashlib.blake2b(app, digest_size=4, key=_KEY.pack(*producer)).digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+def _sender_of(producer: ProducerKey, batch: Buffer) -> int:
+    """Whose a stored batch is; 0 where these bytes are no batch of that producer."""
+    if len(batch) < FIXED_SIZE:
+        return 0
+    header = read_producer_header(batch)
+    if (header.producer_start, header.producer_random) != producer:
+        return 0
+    app_at = FIXED_SIZE + header.topic_size
+    return owner_of(producer, bytes(batch[app_at : app_at + header.app_size]))
+
+
 class _ProducerWindow:
-    __slots__ = ("batches", "firsts", "floor", "seen_at_ms")
+    __slots__ = ("app", "batches", "firsts", "floor", "owner", "seen_at_ms")
 
     def __init__(
-        self, batches: bytes | memoryview = b"", floor: int = 0, seen_at_ms: int = 0
+        self,
+        batches: bytes | memoryview = b"",
+        floor: int = 0,
+        seen_at_ms: int = 0,
+        owner: int = 0,
     ) -> None:
         self.batches = bytearray(batches)
         self.firsts = array("Q", [batch[0] for batch in BATCH.iter_unpack(self.batches)])
         self.floor = floor  # Numbers below this were forgotten.
         self.seen_at_ms = seen_at_ms
+        self.owner = owner
+        self.app = ""  # That was found to be the owner.
 
 
 class ProducerTable:
@@ -133,13 +167,30 @@ class ProducerTable:
         first, count, *_ = BATCH.unpack_from(window.batches, len(window.batches) - BATCH.size)
         return int(first + count)
 
+    def is_of(self, producer: ProducerKey, app: str) -> bool:
+        """May this application go on with these numbers? Those of nobody are everybody's."""
+        window = self._windows.get(producer)
+        if window is None or window.app == app or not window.owner:
+            return True
+        if owner_of(producer, app.encode()) != window.owner:
+            return False
+        window.app = app
+        return True
+
     def remember(
-        self, producer: ProducerKey, first_sequence: int, count: int, stored: StoredBatch
+        self,
+        producer: ProducerKey,
+        first_sequence: int,
+        count: int,
+        stored: StoredBatch,
+        batch: Buffer = b"",
     ) -> None:
-        """Note a batch that is safe."""
+        """Note a batch that is safe; by its bytes whose the producer is, if that is not known."""
         window = self._windows.get(producer)
         if window is None:
             window = self._windows[producer] = _ProducerWindow()
+        if not window.owner:
+            window.owner = _sender_of(producer, batch)
         firsts = window.firsts
         packed = BATCH.pack(first_sequence, count, stored[0], stored[1], stored[2])
         window.seen_at_ms = stored[2]
@@ -164,16 +215,31 @@ class ProducerTable:
         del window.firsts[:gone]
         del window.batches[: gone * BATCH.size]
 
-    def restore_records(self, records: Buffer, *, from_offset: int) -> None:
-        """Note the batches of packed consume records that start at or after `from_offset`."""
+    def restore_records(
+        self,
+        records: Buffer,
+        read: Callable[[int, int], bytes] | None = None,
+        *,
+        from_offset: int,
+    ) -> None:
+        """Note the batches of packed consume records that start at or after `from_offset`; `read`
+        brings bytes of the log, for producers that are not known yet."""
         for fields in RECORD.iter_unpack(records):
-            if fields[2] >= from_offset and fields[8] == _MESSAGE_LOG:
-                self.remember(
-                    (fields[10], fields[11]),
-                    fields[12],
-                    fields[4],
-                    StoredBatch(fields[0], fields[1], fields[5]),
-                )
+            if fields[2] < from_offset or fields[8] != _MESSAGE_LOG:
+                continue
+            key = (fields[10], fields[11])
+            batch = b""
+            if read is not None and not self._has_owner(key):
+                try:
+                    batch = read(fields[2], min(fields[3], _HEADER_READ))
+                except Corrupt:
+                    log.warning("whose a producer is cannot be read", offset=fields[2])
+            stored = StoredBatch(fields[0], fields[1], fields[5])
+            self.remember(key, fields[12], fields[4], stored, batch)
+
+    def _has_owner(self, producer: ProducerKey) -> bool:
+        window = self._windows.get(producer)
+        return window is not None and window.owner != 0
 
     def forget_silent(self, now_ms: int) -> int:
         """Drop the longest silent producers beyond the limit; return how many."""
@@ -204,7 +270,8 @@ class ProducerTable:
         for (start, random), window in items:
             batches = bytes(window.batches)  # One step of the interpreter: never half changed.
             count = len(batches) // BATCH.size
-            parts += (PRODUCER.pack(start, random, window.floor, window.seen_at_ms, count), batches)
+            known = (window.floor, window.seen_at_ms, count, window.owner)
+            parts += (PRODUCER.pack(start, random, *known), batches)
         return seal(MAGIC, HEADER.pack(covers, len(items), VERSION) + b"".join(parts))
 
     def restore(self, content: bytes) -> int:
@@ -219,8 +286,8 @@ class ProducerTable:
 def _unpack_windows(body: memoryview, count: int) -> Iterator[tuple[ProducerKey, _ProducerWindow]]:
     at = HEADER.size
     for _ in range(count):
-        start, random, floor, seen_at_ms, batches = PRODUCER.unpack_from(body, at)
+        start, random, floor, seen_at_ms, batches, owner = PRODUCER.unpack_from(body, at)
         at += PRODUCER.size
         end = at + batches * BATCH.size
-        yield (start, random), _ProducerWindow(body[at:end], floor, seen_at_ms)
+        yield (start, random), _ProducerWindow(body[at:end], floor, seen_at_ms, owner)
         at = end

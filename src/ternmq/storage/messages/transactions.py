@@ -18,7 +18,7 @@ oldest go first: so long a commit or rollback may be repeated and gets the true 
 """
 
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Literal
 
@@ -104,6 +104,8 @@ class TransactionOutcome(msgspec.Struct, array_like=True, frozen=True, kw_only=T
     Not kept for unfenced ones, whose writers do not ask and may be many."""
     attempts: list[int] = []
     """Of a detached commit, which has one outcome for all of them: those that count."""
+    app: str = ""
+    """Whose it was; not known of what lay on other broker groups only, or ended before 0.2."""
 
 
 class _TransactionsState(msgspec.Struct, array_like=True, kw_only=True):
@@ -129,6 +131,8 @@ class TransactionTable:
         self._kept_ms = outcomes_kept_ms
         self.cross_segment = CrossSegmentCommits(segment_of)
         self.open: dict[bytes, OpenTransaction] = {}
+        self.open_of: Counter[str] = Counter()
+        """How many of them each application has."""
         self.outcomes: dict[bytes, TransactionOutcome] = {}
         self.dropped = 0  # Since this start.
         self.changes = 0  # Since the last snapshot.
@@ -187,6 +191,7 @@ class TransactionTable:
             one = self.open[info.key] = OpenTransaction(
                 info=info, app=app, opened_at_ms=at_ms, last_at_ms=at_ms, halves=[]
             )
+            self.open_of[app] += 1
             self.fresh.append(info.key)
             self._note_name(info.key)
         one.last_at_ms = at_ms
@@ -208,6 +213,10 @@ class TransactionTable:
             (one.topic_id, one.sequence, one.count, one.first_sequence) for one in decision.placed
         ]
         ended = [self.open.pop(key, None) for key in decision.transactions]
+        for one in filter(None, ended):
+            self.open_of[one.app] -= 1
+            if not self.open_of[one.app]:
+                del self.open_of[one.app]
         if any(one is not None and not one.info.fenced for one in ended):
             placed = []
         outcomes = decision.transactions
@@ -221,6 +230,7 @@ class TransactionTable:
                 at_ms=at_ms,
                 placed=placed,
                 attempts=attempts if state == "committed" else [],
+                app=next((one.app for one in ended if one is not None), ""),
             )
             self._note_name(key)
         for key in decision.transactions[len(outcomes) :]:
@@ -278,6 +288,7 @@ class TransactionTable:
         except msgspec.MsgspecError as error:
             raise Corrupt(f"the halves file cannot be read: {error}") from error
         self.open = {one.key: one for one in state.transactions}
+        self.open_of = Counter(one.app for one in state.transactions)
         self.outcomes = dict(state.outcomes)
         self.cross_segment.restore(state.lent)
         for key in [*self.open, *self.outcomes]:

@@ -87,6 +87,31 @@ class Grant(Record, frozen=True):
     deny: bool = False
 
 
+class Quota(Record, frozen=True):
+    """How much a user may have of each server; 0: no limit, None: what the default says (or, in a
+    change, as it is)."""
+
+    connections_max: Number | None = None
+    connects_rate: Number | None = None
+    """New connections a second."""
+    rate: Number | None = None
+    """Messages a second that it sends, and below bytes."""
+    bytes_rate: Number | None = None
+    consume_rate: Number | None = None
+    """The same of what it is handed."""
+    consume_bytes_rate: Number | None = None
+    in_flight_size_max: Number | None = None
+    """Bytes that were accepted and not answered."""
+    waiting_max: Number | None = None
+    """Requests that are not answered."""
+    loop_percent: Number | None = None
+    """Of the time that a server has for everybody."""
+    topics_max: Number | None = None
+    """That it made and that are there."""
+    halves_max: Number | None = None
+    """Open transactions of its applications."""
+
+
 class UserSet(Record, frozen=True):
     """Make a user, or change what is given of one."""
 
@@ -97,6 +122,8 @@ class UserSet(Record, frozen=True):
     """Which applications it may be; none: its own name."""
     connections_max: Number | None = None
     """To each server; 0: as many as the server takes."""
+    quota: Quota | None = None
+    """Of a user, or of '*' for everybody who has no other."""
 
 
 class UserFind(Record, frozen=True):
@@ -120,6 +147,8 @@ class User(Record, frozen=True):
     methods: list[str] = []
     """How it can prove itself."""
     connections_max: Number = 0
+    quota: Quota = Quota()
+    """What was said of it, without the default."""
 
 
 class Users(Record, frozen=True):

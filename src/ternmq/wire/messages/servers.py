@@ -61,6 +61,8 @@ class Register(Record, frozen=True):
     """The id by which it joined its broker group; empty: it joined none."""
     epoch: Number = 0
     """It is ready to serve as master at this epoch; 0: as a replica."""
+    guarded: bool = False
+    """It lets in only who logs in (`security = true`); an earlier release does not say."""
 
 
 class Registered(Record, frozen=True):

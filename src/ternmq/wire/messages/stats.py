@@ -58,6 +58,10 @@ class Status(Record, frozen=True):
     """Why new TLS files are not used and old ones are; empty: nothing is wrong."""
     tls_expires_at_ms: Number = 0
     """When the certificate that it shows expires; 0: no TLS."""
+    guarded: bool = False
+    """Meta servers: it lets in only who logs in (`security = true`)."""
+    guarded_otherwise: list[str] = []
+    """Meta servers: addresses of servers of which that is not so, or of which alone it is."""
 
 
 class StatusQuery(Record, frozen=True):

@@ -48,6 +48,8 @@ class TopicSettings(Record, frozen=True):
     """Bodies are encrypted, under data keys that this master key of its clients wraps."""
     key_period_ms: Number = 0
     """After so long another data key; 0 means `KEY_PERIOD_MS`."""
+    made_by: str = ""
+    """The user that made it, where security is on: it counts against that one's quota."""
 
 
 class Topic(Record, frozen=True):

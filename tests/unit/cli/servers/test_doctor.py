@@ -147,6 +147,10 @@ def test_a_cluster_that_lets_everybody_in_is_named_every_time() -> None:
     assert judge_security(a_status()) == []
     [finding] = judge_security(a_status(insecure=True))
     assert finding.level is Level.WARN and "insecure" in finding.found
+    for guarded, said in ((True, "a:1 let everybody in"), (False, "a:1 let in only who logs in")):
+        [finding] = judge_security(a_status(guarded=guarded, guarded_otherwise=["a:1"]))
+        assert finding.level is Level.FAIL
+        assert said in finding.found
 
 
 def test_a_certificate_is_named_in_time_and_so_are_files_that_are_not_taken() -> None:

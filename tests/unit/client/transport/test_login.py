@@ -10,6 +10,7 @@ from ternmq.client.transport.login import find_login
 from ternmq.client.transport.token_login import TokenLogin
 from ternmq.client.transport.user_login import UserLogin
 from ternmq.core.errors import BadConfig
+from ternmq.security.access.secret import Secret, find_password
 
 URL = "tern://shop@127.0.0.1"
 TLS_URL = "terns://shop@127.0.0.1?cert=/c.pem&key=/k.pem"
@@ -65,6 +66,11 @@ def test_a_mistake_is_said() -> None:
         find_login("tern://127.0.0.1", ClientConfig(token="t"), {})
     with pytest.raises(BadConfig, match=r"needs a password.*token_file=.*certificate"):
         find_login(URL, ClientConfig(), {})
+    for empty in ({"password": ""}, {"password": Secret("")}, {"token": ""}):
+        with pytest.raises(BadConfig, match="a text that is not empty"):
+            ClientConfig(**empty)
+    with pytest.raises(BadConfig, match="a text that is not empty"):
+        find_password(Secret(""), None, {"TERN_PASSWORD": "not this one"})
     with pytest.raises(BadConfig, match="a text, or a function"):
         ClientConfig(token=7)  # type: ignore[arg-type]
     wrong = find_login(URL, ClientConfig(token=lambda: ""), {})[0]

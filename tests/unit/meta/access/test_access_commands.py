@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import AlreadyExists, BadName, BadRequest, IdentityNotFound
 from ternmq.discovery.access_news import follow_access
-from ternmq.meta.access.access_commands import ADMIN, AccessCommands, make_admin
+from ternmq.meta.access.access_commands import ADMIN, AccessCommands, make_admin, make_alike
 from ternmq.meta.directory import MetaDirectory, serving_directory
-from ternmq.security.access.book import AccessBook
+from ternmq.security.access.book import TOKEN_KEYS, AccessBook
 from ternmq.security.access.scram import client_proof, make_verifier, proves, salted
 from ternmq.wire.actions import Action
 from ternmq.wire.messages.limits import Grant, GrantSet, User, UserFind, UserNamed, Users, UserSet
@@ -153,6 +154,24 @@ async def test_the_first_admin_is_made_once_and_its_password_is_for_its_owner(
         assert entry.verifier is not None
         key = salted(password, entry.verifier.salt, 4096)
         assert proves(entry.verifier, b"talk", client_proof(key, b"talk"))
+
+
+async def test_all_servers_make_the_same_salt_for_who_is_not_there(opener: Opener) -> None:
+    """Servers with certificates share no secret: by two salts one could tell who is a user."""
+    registry = opener()
+    make_alike(registry, now_ms=1)
+    make_alike(registry, now_ms=2)
+    registry.close()
+    async with serving_access(opener) as here, serving_access(opener) as there:
+        assert len(here.book.token_keys.alike) == 64
+        assert here.book.token_keys.alike == there.book.token_keys.alike
+        await here.commands.change(TOKEN_KEYS, lambda entry: replace(entry, alike=""))
+    registry = opener()
+    make_alike(registry, now_ms=3)
+    registry.close()
+    async with serving_access(opener) as again:
+        assert again.book.token_keys.alike
+        assert again.book.users() == []
 
 
 async def test_a_lost_admin_is_made_anew_with_all_rights(opener: Opener, tmp_path: Path) -> None:

@@ -241,3 +241,16 @@ async def test_a_draining_group_is_told_so_on_its_routes(
     )
     await service.change_standing(BrokerGroupDrain(broker_group="main", draining=False))
     assert not routes.current().servers[0].draining
+
+
+async def test_servers_that_ask_who_comes_and_those_that_do_not_are_told_apart(
+    service: MetaDirectory, clock: TurnedClock
+) -> None:
+    """One that lets everybody in is a door for all of them; an earlier release does not say."""
+    registrar = Registrar(service, RouteTable(first_version=1), clock)
+    await registrar.register(Register(route=BROKER, guarded=True))
+    await registrar.register(Register(route=DELAY))
+    here = Route(broker_group="here", address="10.0.0.9:7701")
+    async with registrar.present(here):
+        assert registrar.guarded_otherwise(True) == [DELAY.address]
+        assert registrar.guarded_otherwise(False) == [BROKER.address]

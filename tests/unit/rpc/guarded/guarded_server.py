@@ -10,7 +10,7 @@ from ternmq.client.transport.user_login import UserGreeting, UserLogin
 from ternmq.core.clock import SystemClock
 from ternmq.rpc.address import join_address
 from ternmq.rpc.connection import Connection
-from ternmq.rpc.guarded.guard import Guard
+from ternmq.rpc.guarded.guard import Guard, Issuer
 from ternmq.rpc.guarded.guarded_peer import GuardedHandler
 from ternmq.rpc.node_proof import NodeGate
 from ternmq.rpc.peer import Peer
@@ -24,7 +24,7 @@ from ternmq.security.tls.server_tls import ServerTls
 from ternmq.wire.actions import Action
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome
-from ternmq.wire.messages.limits import Grant, Verifier
+from ternmq.wire.messages.limits import Grant, Quota, Verifier
 from tests.node_greeting import SECRET
 
 ROUNDS = 4096
@@ -42,13 +42,19 @@ def grants(*lines: str) -> list[Grant]:
     return found
 
 
-def user(*lines: str, apps: tuple[str, ...] = (), connections_max: int = 0) -> AccessEntry:
+def user(
+    *lines: str,
+    apps: tuple[str, ...] = (),
+    connections_max: int = 0,
+    quota: Quota | None = None,
+) -> AccessEntry:
     return AccessEntry(
         user=True,
         verifier=VERIFIER,
         apps=list(apps),
         grants=grants(*lines),
         connections_max=connections_max,
+        quota=quota or Quota(),
     )
 
 
@@ -110,7 +116,10 @@ class GuardedServer:
 
 @asynccontextmanager
 async def guarded_server(
-    folder: Path, tls: ServerTls | None = None
+    folder: Path,
+    tls: ServerTls | None = None,
+    connections_max: int = 10_000,
+    issuer: Issuer | None = None,
 ) -> AsyncIterator[GuardedServer]:
     clock, book, topics = SystemClock(), AccessBook(), Topics()
     path = folder / "audit.log"
@@ -122,6 +131,7 @@ async def guarded_server(
         secret=b"alike",
         monotonic=clock.monotonic,
         now_ms=clock.now_ms,
+        issuer=issuer,
     )
     server = GuardedServer("", book, topics, guard, path)
     gate = NodeGate(SECRET, "broker", "main", now=clock.monotonic)
@@ -129,7 +139,7 @@ async def guarded_server(
         "127.0.0.1",
         0,
         GuardedHandler(server, guard),
-        limits=ServerLimits(sweep=0.05, linger=0.2),
+        limits=ServerLimits(sweep=0.05, linger=0.2, connections_max=connections_max),
         clock=clock,
         gate=gate,
         tls=tls,

@@ -16,6 +16,8 @@ from ternmq.batch.layout import DIRECTORY_ENTRY_SIZE, FIXED_SIZE, Column, Encodi
 from ternmq.core.errors import BadRequest, Forbidden, ProtocolError, Unauthorized
 from ternmq.core.ids import ProducerId
 from ternmq.rpc.guarded.narrowing import NARROWED
+from ternmq.security.access.book import TOKEN_KEYS, AccessEntry
+from ternmq.security.access.scram import nobody
 from ternmq.wire.actions import ACTIONS, ALSO_BY, Action
 from ternmq.wire.messages.delays import DelayChange, DelayFind, DelayLedgerQuery
 from ternmq.wire.messages.publish import Find
@@ -402,3 +404,14 @@ async def test_a_name_that_nobody_can_have_is_not_kept_and_not_said_again(
     await connection.close()
     await server.guard.audit.close()
     assert server.audit_file.stat().st_size < 1_000
+
+
+async def test_all_servers_have_one_salt_for_a_user_that_is_not_there(
+    server: GuardedServer,
+) -> None:
+    """Where it comes from is in the registry; until then it is the server's own (S4.7)."""
+    before = server.guard.verifier("nobody")
+    server.book.put(TOKEN_KEYS, AccessEntry(alike="shared"))
+    after = server.guard.verifier("nobody")
+    assert after == nobody(b"shared", "nobody")
+    assert after.salt != before.salt

@@ -32,6 +32,7 @@ from ternmq.wire.messages.hello import (
     ScramSalt,
     ScramStart,
 )
+from ternmq.wire.messages.limits import Quota
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack, unpack
 from tests.node_greeting import greeting
@@ -348,6 +349,47 @@ async def test_a_user_has_as_many_connections_as_its_quota_says(server: GuardedS
     third = await until(lambda: server.connect("shop"), ignoring=OverLimit)
     await second.close()
     await third.close()
+
+
+async def test_requests_of_all_connections_of_a_user_count_together_until_they_are_answered(
+    server: GuardedServer,
+) -> None:
+    server.book.put("shop", user(quota=Quota(waiting_max=2)))
+    first, second = await server.connect("shop"), await server.connect("shop")
+    for _ in range(5):
+        await first.call(Command.PULL)
+    with pytest.raises(Unauthorized):
+        await first.call(Command.REGISTER)
+    use = server.guard.use_of("shop")
+    assert (use.connections, use.waiting) == (2, 0), "answers and refusals have been counted"
+    use.waiting = 2
+    with pytest.raises(OverLimit, match="--waiting N") as caught:
+        await second.call(Command.PULL)
+    assert caught.value.details["wait_ms"]
+    use.waiting = 0
+    await second.call(Command.PULL)
+    for connection in (first, second):
+        await connection.close()
+    await until(lambda: use.connections == 0)
+    assert (use.waiting, use.held) == (0, 0)
+
+
+async def test_the_quota_of_everybody_counts_and_changes_while_somebody_is_there(
+    server: GuardedServer,
+) -> None:
+    server.book.put("shop", user())
+    server.book.put("*", AccessEntry(quota=Quota(connections_max=1, rate=5)))
+    first = await server.connect("shop")
+    with pytest.raises(OverLimit, match="its 1 connections"):
+        await server.connect("shop")
+    server.book.put("shop", user(quota=Quota(connections_max=0)))
+    second = await server.connect("shop")
+    use = server.guard.use_of("shop")
+    assert use.sending is not None
+    server.book.put("*", None)
+    assert use.sending is None
+    for connection in (first, second):
+        await connection.close()
 
 
 async def test_a_removed_user_is_closed_with_the_reason(server: GuardedServer) -> None:

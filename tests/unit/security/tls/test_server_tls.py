@@ -107,7 +107,7 @@ def test_a_server_does_not_start_with_files_of_no_use(files: TlsFiles, tmp_path:
     with pytest.raises(BadConfig, match="of no use with the CA file"):
         ServerTls(CertificateFiles(certificate=good.certificate, key=good.key, ca=other.ca))
     good.key.chmod(0o604)
-    with pytest.raises(BadConfig, match=r"everybody.*chmod 600"):
+    with pytest.raises(BadConfig, match=r"others.*chmod 600"):
         ServerTls(good)
 
 

@@ -2,7 +2,9 @@
 
 import pytest
 
+from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.core.errors import BadRequest, Corrupt
+from ternmq.core.ids import ProducerId
 from ternmq.storage.messages.producers import ProducerTable, StoredBatch, durable_start
 from tests.unit.storage.builders import DATA, fresh, reopened
 
@@ -128,3 +130,26 @@ def test_repeats_are_recognised_after_a_crash_whatever_checkpoint_is_lost(lost: 
         for append in maker.kept:
             found = again.producers.find((11, 22), append.first_sequence, append.count)
             assert found == (append.topic_id, append.base_sequence, append.stored_at_ms)
+        assert again.producers.is_of((11, 22), "shop")
+        assert not again.producers.is_of((11, 22), "thief"), "whose it is, is read from the log"
+
+
+def sent_by(app: str, producer: tuple[int, int]) -> bytearray:
+    origin = Origin(topic="orders", app=app, producer=ProducerId(*producer))
+    return encode_messages([Outgoing(body=b"x")], origin=origin, first_sequence=0)
+
+
+def test_a_producer_is_of_the_application_that_stored_its_first_batch_also_after_a_restart() -> (
+    None
+):
+    table = ProducerTable()
+    assert table.is_of(ANNA, "thief"), "numbers of nobody are everybody's"
+    table.remember(ANNA, 0, 1, receipt(0), sent_by("shop", ANNA))
+    table.remember(ANNA, 1, 1, receipt(1), sent_by("thief", ANNA))
+    table.remember(BERT, 0, 1, receipt(1), sent_by("shop", ANNA))
+    again = ProducerTable()
+    again.restore(table.snapshot(covers=0))
+    for known in (table, again):
+        assert known.is_of(ANNA, "shop")
+        assert not known.is_of(ANNA, "thief")
+        assert known.is_of(BERT, "thief"), "those bytes were not of that producer"

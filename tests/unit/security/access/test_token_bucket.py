@@ -2,7 +2,7 @@
 
 import pytest
 
-from ternmq.broker.limits.token_bucket import SHUT_MIN_S, Gate, TokenBucket
+from ternmq.security.access.token_bucket import SHUT_MIN_S, Gate, TokenBucket
 
 
 def passed(gate: Gate, *, rows: int, size: int, until: float, step: float = 0.01) -> int:

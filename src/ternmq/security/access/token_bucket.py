@@ -67,8 +67,8 @@ class Gate:
         """Other limits from now on; 0 means none. Nothing happens if they are the same."""
         if rate == self._rate and bytes_rate == self._bytes_rate:
             return
-        self._messages = _changed(self._messages, rate, now)
-        self._size = _changed(self._size, bytes_rate, now)
+        self._messages = with_rate(self._messages, rate, now)
+        self._size = with_rate(self._size, bytes_rate, now)
         self._rate, self._bytes_rate = rate, bytes_rate
         self._shut_until = 0.0
 
@@ -107,7 +107,8 @@ def _burst(rate: int) -> float:
     return float(max(rate, BURST_MIN))
 
 
-def _changed(bucket: TokenBucket | None, rate: int, now: float) -> TokenBucket | None:
+def with_rate(bucket: TokenBucket | None, rate: int, now: float) -> TokenBucket | None:
+    """The bucket at this rate, new where there is none; None without a limit."""
     if not rate:
         return None
     if bucket is None:
