@@ -194,7 +194,7 @@ class BatchView:
         return self._text(Column.ORDER_KEY)
 
     def order_key_bytes(self) -> list[bytes | None]:
-        """The same as they were sent: text as a rule."""
+        """Order keys as they were sent: text as a rule."""
         kept = self._columns.pop(Column.ORDER_KEY, None)
         values = self._binary(Column.ORDER_KEY)
         self._columns.pop(Column.ORDER_KEY)

@@ -75,7 +75,7 @@ class AccessAdmin(AdminCalls):
         raise IdentityNotFound(f"there is no user {name!r}; 'tern user list' shows them")
 
     async def remove_user(self, name: str) -> None:
-        """Its connections end within a second, its grants go with it."""
+        """Remove a user: its connections end within a second, its grants go with it."""
         await self._cluster.ask_meta(Command.USER_REMOVE, UserNamed(name=name), User)
 
     async def grant(
@@ -96,8 +96,8 @@ class AccessAdmin(AdminCalls):
         expires: Duration = 3600.0,
         narrow: list[tuple[str, str]] | None = None,
     ) -> TokenCreated:
-        """A token by which somebody is this user for so long; for (action, resource) lines only, if
-        it is narrowed. One's own may be made without a right, except by a token."""
+        """A token whose holder is this user for so long; for (action, resource) lines only, if it
+        is narrowed. One's own may be made without a right, except by a token."""
         check_name("user", user)
         expires_s = seconds_of("expires", expires, 1.0, TOKEN_S_MAX)
         lines = None
@@ -107,7 +107,7 @@ class AccessAdmin(AdminCalls):
         return await self._cluster.ask_meta(Command.TOKEN_CREATE, wanted, TokenCreated)
 
     async def tokens(self, user: str = "") -> list[AccessToken]:
-        """Those that have not ended, of one user or of all."""
+        """The tokens that have not ended, of one user or of all."""
         found = await self._cluster.ask_meta(Command.TOKEN_LIST, TokenFind(user=user), AccessTokens)
         return found.tokens
 

@@ -22,7 +22,7 @@ class Admin(TopicAdmin, GroupAdmin, SetAsideAdmin, TransactionAdmin, ServerAdmin
     """`mq.admin`."""
 
     def tolerant(self) -> "Admin":
-        """The same calls, with the answers of those broker groups that answer; see `missing`."""
+        """All calls, with the answers of those broker groups that answer; see `missing`."""
         return Admin(self._cluster, {})
 
     @property

@@ -303,7 +303,7 @@ class Producer:
         return ProducerBatch(open_batch, published, window=window, on_done=on_done, bound=bound)
 
     def _renewed(self, before: ProducerBatch) -> ProducerBatch:
-        """The same rows under new numbers: another group may have forgotten such low ones."""
+        """A batch under new numbers: another group may have forgotten such low ones."""
         made = self.make_batch(before.published.topic, before.open_batch, before.on_done)
         made.take_over(before)
         made.encode(app=self.config.app, encoding=self._encoding)
@@ -337,7 +337,7 @@ class Producer:
             senders.next(batch.published.topic, affinity).put(batch)
 
     def post_to(self, batch: ProducerBatch, broker_group: str) -> None:
-        """The same to one broker group and no other."""
+        """Send a batch to one broker group and no other."""
         if self._encoded(batch):
             self._brokers.of(broker_group).put(batch)
 
@@ -444,7 +444,7 @@ class Producer:
                 self._give_up(accumulator, accumulator.open_batches.popleft())
 
     def _give_up(self, accumulator: Accumulator, open_batch: OpenBatch) -> None:
-        """It was never sent, and its time is over."""
+        """A batch was never sent, and its time is over."""
         accumulator.under_way += 1
         settled = partial(self._settled, accumulator)
         batch = self.make_batch(accumulator.topic, open_batch, settled)

@@ -45,7 +45,7 @@ class AccessEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Public keys by their ids; the private ones are with the meta servers that made them."""
 
     def line(self) -> str:
-        """As it is stored."""
+        """The entry as it is stored."""
         return msgspec.json.encode(self).decode()
 
     def changed(self, change: Grant, *, remove: bool) -> "AccessEntry":
@@ -123,7 +123,7 @@ class AccessBook:
             callback()
 
     def user(self, name: str) -> AccessEntry | None:
-        """Somebody who can log in."""
+        """A user who can log in."""
         entry = self._entries.get(name)
         return entry if entry is not None and entry.user else None
 

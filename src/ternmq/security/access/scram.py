@@ -67,7 +67,7 @@ def check_verifier(verifier: Verifier) -> None:
 
 
 def client_proof(salted_password: bytes, talk: bytes) -> bytes:
-    """That the password is known, in this talk."""
+    """Proves that the password is known, in this conversation."""
     key = _client_key(salted_password)
     signature = hmac.digest(hashlib.sha256(key).digest(), talk, "sha256")
     return _mixed(key, signature)
@@ -82,7 +82,7 @@ def proves(verifier: Verifier, talk: bytes, proof: bytes) -> bool:
 
 
 def server_proof(server_key: bytes, talk: bytes) -> bytes:
-    """That the verifier is known, in this talk."""
+    """Proves that the verifier is known, in this conversation."""
     return hmac.digest(server_key, talk, "sha256")
 
 
