@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from ternmq.storage.files.disk import RealDisk, data_end
 from tests.integration.processes import Node
 from tests.waiting import wait_until
 
@@ -86,3 +87,8 @@ def file_size_limit(node: Node, size: int) -> Iterator[None]:
         yield
     finally:
         resource.prlimit(node.pid, resource.RLIMIT_FSIZE, before)
+
+
+def log_size(path: Path) -> int:
+    """Where the records of a log file end; behind them a running server keeps room for more."""
+    return data_end(RealDisk().open(path, create=False))

@@ -67,6 +67,7 @@ class Cluster:
         self.shape = replace(drawn(self._random), **wanted)
         self._registry = SharedRegistry(self.world)
         self._field = Field(self.world, self._registry, self.shape)
+        self.journal.may_be_damaged = lambda: BATCH_ROWS * len(self._field.flips)
         self._nemesis = Nemesis(self._field, self.journal)
         metas = [f"meta{number}" for number in range(self.shape.metas)]
         self.url = "tern://" + ",".join(f"{name}:{PORTS}" for name in metas)

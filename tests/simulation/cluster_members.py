@@ -38,4 +38,4 @@ def _log(machine: Machine, log: str) -> tuple[int, bytes]:
             if not content:
                 start = base
             content = content[: base - start] + machine.disk.read(folder / name)
-    return start, content
+    return start, content.rstrip(b"\0")  # Room for more is no part of a log.

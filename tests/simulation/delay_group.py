@@ -25,7 +25,7 @@ class Member:
     """One data directory, and the store on it while it follows (`replica`)."""
 
     def __init__(self, random: Random) -> None:
-        self.disk = SimulatedDisk()
+        self.disk = SimulatedDisk(room=1_000)
         self.hour_ms = random.choice((MINUTE_MS, HOUR_MS, DAY_MS))
         self.replica: FollowingStore | None = None
         self.follows = 0
@@ -153,7 +153,7 @@ class GroupLife(Life):
         self.bases += 1
         member.replica = None
         faults = member.disk.faults
-        member.disk = SimulatedDisk()
+        member.disk = SimulatedDisk(room=1_000)
         member.disk.faults = faults
         if self.store.known.hour_ms == 0:
             self.first_checkpoint()

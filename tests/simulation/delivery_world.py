@@ -167,7 +167,7 @@ class World:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.disk = SimulatedDisk()
+        self.disk = SimulatedDisk(room=1_000)
         self.clock = TurnedClock()
         self.names = Names()
         self.config = build(

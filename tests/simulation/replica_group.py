@@ -35,7 +35,7 @@ class Member:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.disk = SimulatedDisk()
+        self.disk = SimulatedDisk(room=1_000)
         self.clock = TurnedClock(1_700_000_000_000 + random.randint(-5000, 5000))
         self.config = StorageConfig(
             segment_batches_max=random.choice((2, 3, 10, 1000)),
@@ -190,7 +190,7 @@ class Group:
         self.in_sync.discard(number)
         member = self.members[number]
         member.store = None
-        member.disk = SimulatedDisk()
+        member.disk = SimulatedDisk(room=1_000)
         member.start(suffix=True).close()
         member.store = None
         master = self.members[self.master].opened()

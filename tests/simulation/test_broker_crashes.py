@@ -30,7 +30,7 @@ class World:
     def __init__(self, seed: int, directory: Path) -> None:
         self.chance = random.Random(seed)
         self.directory = directory
-        self.disk = SimulatedDisk()
+        self.disk = SimulatedDisk(room=1_000)
         self.stored: dict[tuple[str, int], bytes] = {}
         self.sent: set[bytes] = set()
         self.acked: set[tuple[str, int]] = set()

@@ -54,7 +54,7 @@ class Life:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.disk = SimulatedDisk()
+        self.disk = SimulatedDisk(room=1_000)
         self.clock = TurnedClock(START_MS + self.random.randrange(DAY_MS))
         self.paths = DelayPaths(Path("/delay"))
         self.hour_ms = self.random.choice((MINUTE_MS, HOUR_MS, DAY_MS))

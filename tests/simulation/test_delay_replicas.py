@@ -24,9 +24,14 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs that are trimmed soon, so that replicas come too late."""
 
     def small(
-        disk: Disk, directory: Path, *, segment_size: int, mark: LogMark | None = None
+        disk: Disk,
+        directory: Path,
+        *,
+        segment_size: int,
+        room: int = 0,
+        mark: LogMark | None = None,
     ) -> SegmentedLog:
-        return SegmentedLog(disk, directory, segment_size=SEGMENT_SIZE, mark=mark)
+        return SegmentedLog(disk, directory, segment_size=SEGMENT_SIZE, room=room, mark=mark)
 
     monkeypatch.setattr(wal, "SegmentedLog", small)
     monkeypatch.setattr(loader, "SegmentedLog", small)

@@ -27,7 +27,7 @@ class World:
     def __init__(self, seed: int, directory: Path) -> None:
         self.chance = random.Random(seed)
         self.directory = directory
-        self.disk = SimulatedDisk()
+        self.disk = SimulatedDisk(room=1_000)
         self.by_key: dict[str, list[int]] = defaultdict(list)
         self.acked: set[int] = set()
         self.problems: list[str] = []

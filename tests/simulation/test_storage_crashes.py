@@ -37,7 +37,7 @@ class Life:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.seed = seed
-        self.disk = SimulatedDisk()
+        self.disk = SimulatedDisk(room=(0, 100, 4_000)[seed % 3])
         self.clock = TurnedClock()
         self.config = StorageConfig(
             flush=self.random.choice(("sync", "async")),

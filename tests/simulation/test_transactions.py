@@ -53,7 +53,7 @@ class Life:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.disk = SimulatedDisk()
+        self.disk = SimulatedDisk(room=1_000)
         self.clock = TurnedClock()
         self.config = StorageConfig(
             flush="sync", segment_batches_max=self.random.choice((4, 12, 1000)), min_free=0

@@ -1,7 +1,8 @@
 """A data directory as it is at one moment, while its servers go on.
 
 Every file gets a second name in a staging folder beside it (a hard link: no bytes are copied), so
-that nothing vanishes while it is read. Logs count up to the size they have then. If a file came,
+that nothing vanishes while it is read. Logs count up to the end they have then; where a file is
+longer, with room for more, that is the last record behind the log's mark. If a file came,
 went or was replaced meanwhile the links are made anew, so states and the set of logs are of one
 moment; logs are measured in the order of `inventory`. Small states are read at once: some are
 written in place. A SQLite registry is copied by SQLite, last.
@@ -15,19 +16,23 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ternmq.backup.inventory import STAGING, belongs, is_log, is_registry, measured_after
 from ternmq.core.errors import BadRequest, Corrupt, Unavailable
 from ternmq.core.units import MIB
+from ternmq.storage.consume.batch_scan import MessageFormat
 from ternmq.storage.files.log_mark import decode
 
 TRIES = 50
 MARK_SUFFIX = ".mark"
 READ_AT_ONCE = MIB
 REGISTRY_WAIT_S = 30.0
+ROOMY = ("message", "wal")
+"""Logs whose last file is longer than what is written."""
+WALK_SIZE_MAX = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +112,7 @@ def _listed(data_dir: Path) -> dict[PurePosixPath, int]:
 
 def _linked(data_dir: Path, staging: Path, listed: dict[PurePosixPath, int]) -> list[SnapshotFile]:
     files = []
+    marks: dict[PurePosixPath, int] = {}
     for path in sorted(listed, key=lambda one: (measured_after(one), one)):
         if is_registry(path):
             continue
@@ -121,22 +127,44 @@ def _linked(data_dir: Path, staging: Path, listed: dict[PurePosixPath, int]) -> 
                 f"{data_dir} cannot be backed up in place: {error.strerror}; it takes a file "
                 "system with hard links, and the user that runs the server"
             ) from error
-        files.append(_measured(path, target))
+        file = _measured(path, target, marks.get(path.parent))
+        files.append(file)
+        if path.suffix == MARK_SUFFIX and file.content:
+            with suppress(Corrupt):  # Then it was written in this moment, see `_cut`.
+                marks[path.with_suffix("")] = decode(file.content, Path(path))[0]
     return files
 
 
-def _measured(path: PurePosixPath, staged: Path) -> SnapshotFile:
+def _measured(path: PurePosixPath, staged: Path, synced: int | None = None) -> SnapshotFile:
+    """`synced`: how far the mark of its log says that it was written, a record's first byte."""
     about = staged.stat()
     at_once = not is_log(path) and about.st_size <= READ_AT_ONCE
     content = staged.read_bytes() if at_once else None
+    size = about.st_size if content is None else len(content)
+    if synced is not None and path.parent.name in ROOMY and path.stem.isdigit():
+        size = _written(staged, size, max(0, synced - int(path.stem)))
     return SnapshotFile(
         path=path,
         source=staged,
-        size=about.st_size if content is None else len(content),
+        size=size,
         mode=about.st_mode & 0o777,
         version=(about.st_ino, about.st_mtime_ns),
         content=content,
     )
+
+
+def _written(staged: Path, size: int, at: int) -> int:
+    """Where the records behind `at` end; what is not whole is kept, room for more is not."""
+    if not 0 < size - at <= WALK_SIZE_MAX:
+        return size
+    with staged.open("rb") as source:
+        source.seek(at)
+        rest = memoryview(source.read(size - at))
+    form = MessageFormat()
+    with suppress(Corrupt):
+        while rest and (whole := form.size(rest)) <= len(rest):
+            rest, at = rest[whole:], at + whole
+    return at + len(bytes(rest).rstrip(b"\0"))
 
 
 def _cut(files: list[SnapshotFile]) -> bool:

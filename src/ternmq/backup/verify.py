@@ -17,6 +17,7 @@ from ternmq.core.units import MIB
 from ternmq.delay.formats.decision import DispatchFormat
 from ternmq.delay.formats.journal_record import JournalFormat
 from ternmq.storage.consume.batch_scan import MessageFormat
+from ternmq.storage.files.disk import RealDisk, data_end
 from ternmq.storage.files.paths import LOG_SUFFIX, bases, segment
 from ternmq.storage.log.recovery import LogFormat
 from ternmq.storage.pull.record import PullFormat
@@ -89,7 +90,7 @@ def _verified(data_dir: Path, name: Path, files: list[tuple[int, Path]]) -> Veri
 def _scan(
     form: LogFormat, base: int, path: Path, log: VerifiedLog, problems: list[str], *, last: bool
 ) -> int:
-    """Returns the size of the file."""
+    """Returns the size of the file, without the room for more that a crash may leave at its end."""
     size, at = path.stat().st_size, 0
     with path.open("rb") as source:
         window, window_at = memoryview(b""), 0
@@ -104,6 +105,11 @@ def _scan(
                     raise Corrupt(f"offset {base + at}: a record of {whole} bytes is cut off")
                 form.check(data[:whole], base + at)
             except (Corrupt, ProtocolError) as error:
+                if last:
+                    size = data_end(RealDisk().open(path, create=False), at)
+                    data = data[: size - at]
+                if not len(data):
+                    return size
                 if last and _is_torn(form, data, error):
                     log.torn = size - at
                 else:

@@ -18,7 +18,7 @@ from ternmq.outbox.table import PARKED_MS
 ERROR_SIZE_MAX = 1_000
 REFUSED_POLICY = "exponential:2s..10m"
 AWAY_POLICY = "exponential:500ms..30s"
-BEHIND_MS = 100
+MOVED_MS = 100  # Until the routes say where the order key is now.
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,6 @@ def judge(error: TernError, *, attempts: int, attempts_max: int, now_ms: int) ->
     if attempts + 1 >= attempts_max:
         return RowOutcome(PARKED_MS, attempts + 1, text)
     return RowOutcome(now_ms + delay_ms(REFUSED_POLICY, attempts + 1), attempts + 1, text)
-
-
-def behind(now_ms: int) -> int:
-    """When a row that waits for another of its order key may be looked at again.
-
-    Soon: a claim leaves it out for as long as that other one is not due itself.
-    """
-    return now_ms + BEHIND_MS
 
 
 def rest_ms(failures: int) -> int:

@@ -28,7 +28,7 @@ from ternmq.core.errors import BadRequest, Moved, OverLimit, TernError, Unavaila
 from ternmq.core.log import get_logger
 from ternmq.core.units import DAY_MS
 from ternmq.outbox.database import Database
-from ternmq.outbox.failure import behind, judge, rest_ms
+from ternmq.outbox.failure import MOVED_MS, judge, rest_ms
 from ternmq.outbox.rows import OutboxRow, OutboxRows, RowClaim
 from ternmq.outbox.table import PARKED_MS
 
@@ -88,7 +88,9 @@ class _RelayRound:
 
     ready: list[OutboxRow] = field(default_factory=list)
     waiting: list[OutboxRow] = field(default_factory=list)
-    """Behind another row of their order key, or for a broker group that rests."""
+    """Behind another row of their order key."""
+    resting: list[OutboxRow] = field(default_factory=list)
+    """For a broker group that rests."""
 
 
 def reason(error: Exception) -> str:
@@ -145,12 +147,14 @@ class Relay:
         """Round after round; a second line of rounds helps while there is a backlog.
 
         While one line sends, the other claims or deletes. To each the rows of the other are those
-        of another relay, so nothing is sent twice and no order key is overtaken.
+        of another relay, so nothing is sent twice and no order key is overtaken; each takes its own
+        half of the order keys, or one would take mostly rows that wait for those of the other.
         """
         helper: asyncio.Task[None] | None = None
         try:
             while True:
-                taken, pause = await self._round(mq, database)
+                alone = helper is None or helper.done()
+                taken, pause = await self._round(mq, database, None if alone else 0)
                 if taken >= self.settings.rows_max and (helper is None or helper.done()):
                     helper = asyncio.create_task(self._help(mq, database), name="tern-outbox")
                 await asyncio.sleep(pause)
@@ -160,13 +164,15 @@ class Relay:
                 await asyncio.wait([helper])
 
     async def _help(self, mq: SendsOnce, database: Database) -> None:
-        while (await self._round(mq, database))[0] >= self.settings.rows_max:
+        while (await self._round(mq, database, 1))[0] >= self.settings.rows_max:
             pass
 
-    async def _round(self, mq: SendsOnce, database: Database) -> tuple[int, float]:
+    async def _round(
+        self, mq: SendsOnce, database: Database, half: int | None
+    ) -> tuple[int, float]:
         """How many rows were taken, and how long to wait before the next look."""
         try:
-            taken = await self.sweep_once(mq, database)
+            taken = await self.sweep_once(mq, database, half)
         except Exception as error:  # Drivers have words of their own for a lost server.
             if lacks_table(error):
                 self._say_no_table(database)
@@ -185,8 +191,8 @@ class Relay:
                 table=self.rows.table.fullname,
             )
 
-    async def sweep_once(self, mq: SendsOnce, database: Database) -> int:
-        """Claim what is due and send it; return how many rows were taken."""
+    async def sweep_once(self, mq: SendsOnce, database: Database, half: int | None = None) -> int:
+        """Claim what is due, or one half of its order keys, and send it; return how many rows."""
         self.learn(mq)
         now_ms = self._clock.now_ms()
         resting = frozenset(self._resters(now_ms))
@@ -199,10 +205,18 @@ class Relay:
             undecided=not self._known or not resting.issuperset(self._known),
             group=self.choose("", None),
             ordered_too=len(self._known) == 1,
+            half=half,
         )
-        taken = await database.run(
-            lambda connection: self._sort(connection, self.rows.claim(connection, claim))
-        )
+
+        def take(connection: Connection) -> _RelayRound:
+            rows = self.rows.claim(connection, claim)
+            blockers = self.rows.blockers(connection, rows)
+            if blockers and (more := self.rows.stragglers(connection, claim, rows)):
+                rows = sorted([*rows, *more], key=lambda row: row.id)
+                blockers = self.rows.blockers(connection, rows)
+            return self._sort(connection, rows, blockers, fresh=False)
+
+        taken = await database.run(take)
         await self._settle(mq, database, taken)
         return len(taken.ready)
 
@@ -213,7 +227,8 @@ class Relay:
 
         def read(connection: Connection) -> _RelayRound:
             found = self.rows.committed(connection, ids, owner=self.owner, now_ms=now_ms)
-            return self._sort(connection, found)
+            blockers = self.rows.blockers(connection, found)
+            return self._sort(connection, found, blockers, fresh=True)
 
         await self._settle(mq, database, await database.run(read))
 
@@ -230,32 +245,44 @@ class Relay:
     def _resters(self, now_ms: int) -> list[str]:
         return [group for group, rest in self._resting.items() if rest.until_ms > now_ms]
 
-    def _sort(self, connection: Connection, rows: list[OutboxRow]) -> _RelayRound:
-        """Which rows may be sent now; a missing broker group is decided in this transaction."""
+    def _sort(
+        self,
+        connection: Connection,
+        rows: list[OutboxRow],
+        blockers: dict[int, int],
+        *,
+        fresh: bool,
+    ) -> _RelayRound:
+        """Which rows may be sent now; a missing broker group is decided in this transaction.
+
+        Fresh ones are tried even where their broker group rests: so its return is noticed at once.
+        """
         done = _RelayRound()
-        resting = self._resters(self._clock.now_ms())
-        blockers = self.rows.blockers(connection, rows)
+        resters = self._resters(self._clock.now_ms())
         undecided: dict[str, list[int]] = {}
         for row in rows:
             first = blockers.get(row.order_hash) if row.order_hash is not None else None
             if first is not None and first < row.id:
                 done.waiting.append(row)
                 continue
+            tried = fresh and row.broker_group is not None
             if row.broker_group is None:
                 group = self.choose(row.topic, _order_key(row))
                 if group is not None:
                     undecided.setdefault(group, []).append(row.id)
                     row = row._replace(broker_group=group)
-                    if group in resting:
-                        done.waiting.append(row)
-                        continue
-            done.ready.append(row)
+            if row.broker_group in resters and not tried:
+                done.resting.append(row)
+                if row.order_hash is not None:
+                    blockers[row.order_hash] = row.id
+            else:
+                done.ready.append(row)
         gone: set[int] = set()
         for group, ids in undecided.items():
             gone |= self.rows.assign(connection, ids, group)
         if gone:
-            done.ready = [row for row in done.ready if row.id not in gone]
-            done.waiting = [row for row in done.waiting if row.id not in gone]
+            for some in (done.ready, done.waiting, done.resting):
+                some[:] = [row for row in some if row.id not in gone]
         return done
 
     def choose(self, topic: str, order_key: str | None) -> str | None:
@@ -278,11 +305,9 @@ class Relay:
             *(self._send(mq, group, topic, some) for (group, topic), some in batches.items())
         )
         outcomes = [pair for result in results for pair in result]
-        if outcomes or taken.waiting:
+        if outcomes or taken.waiting or taken.resting:
             now_ms = self._clock.now_ms()
-            await database.run(
-                lambda connection: self._write(connection, outcomes, taken.waiting, now_ms)
-            )
+            await database.run(lambda connection: self._write(connection, outcomes, taken, now_ms))
 
     async def _send(
         self, mq: SendsOnce, group: str | None, topic: str, rows: list[OutboxRow]
@@ -335,7 +360,7 @@ class Relay:
         self,
         connection: Connection,
         outcomes: Sequence[tuple[OutboxRow, Outcome]],
-        waiting: Sequence[OutboxRow],
+        taken: _RelayRound,
         now_ms: int,
     ) -> None:
         """What the table must say now."""
@@ -343,8 +368,8 @@ class Relay:
         self.rows.delete(connection, [row for row, _ in stored])
         self.counts.sent += len(stored)
         self.counts.duplicates += sum(out.duplicate for _, out in stored)
-        later = [row.id for row in waiting]
-        changed: dict[tuple[int, int, str], list[int]] = {}
+        later = [row.id for row in taken.waiting]
+        changed: dict[tuple[int, int, str | None], list[int]] = {}
         moved: list[int] = []
         for row, out in outcomes:
             if out is None:
@@ -364,11 +389,13 @@ class Relay:
                 if ready_ms == PARKED_MS:
                     self.counts.parked += 1
                     log.error("outbox row parked", row=row.id, topic=row.topic, reason=out.message)
-        again = {"ready_ms": behind(now_ms)}
-        self.rows.release(connection, later, owner=self.owner, values=again)
+        self.rows.put_back(connection, later, owner=self.owner, now_ms=now_ms)
         # Certainly not stored where they were meant to go: decided anew.
-        anew = {**again, "broker_group": None}
+        anew = {"ready_ms": now_ms + MOVED_MS, "broker_group": None}
         self.rows.release(connection, moved, owner=self.owner, values=anew)
+        for row in taken.resting:
+            ready_ms = max(now_ms, self._rest_until(row.broker_group, now_ms))
+            changed.setdefault((ready_ms, row.attempts, row.error), []).append(row.id)
         for (ready_ms, attempts, error), ids in changed.items():
             values = {"ready_ms": ready_ms, "attempts": attempts, "error": error}
             self.rows.release(connection, ids, owner=self.owner, values=values)

@@ -7,6 +7,9 @@ row is left out while an earlier one of its order key is with somebody else, bac
 `blockers` then finds what another relay claimed in the same moment. Lists of a thousand values go
 out as one array (PostgreSQL) or written into the statement: a parameter each would cost more than
 the statement.
+Rows are taken by the time from which they are due, so a row that failed may come after later ones
+of its order key: `stragglers` takes such along, so that
+a round always has a first row to send.
 Deleting names message ids beside row numbers, so a number that a database gives out twice after a
 restart never takes somebody else's row along. Synchronous; knows no network.
 """
@@ -92,6 +95,8 @@ class RowClaim:
     """For rows that have none yet."""
     ordered_too: bool = False
     """Also for those with an order key; else they are decided one by one."""
+    half: int | None = None
+    """Only order keys whose hash is even (0) or odd (1): two lines of rounds do not meet."""
 
 
 def _rows(found: "Iterable[Row[Any]]") -> list[OutboxRow]:
@@ -146,6 +151,16 @@ class OutboxRows:
         if claim.resting:
             others = table.c.broker_group.not_in(sorted(claim.resting))
             due.append(or_(table.c.broker_group.is_(None), others) if claim.undecided else others)
+        if claim.half is not None:
+            mine = table.c.order_hash.bitwise_and(1) == claim.half
+            due.append(or_(table.c.order_hash.is_(None), mine))
+        return self._take(connection, claim, due)
+
+    def _take(
+        self, connection: Connection, claim: RowClaim, due: Sequence[ColumnElement[bool]]
+    ) -> list[OutboxRow]:
+        """Mark the first of the rows that are `due`; passes over those that another relay locks."""
+        table = self.table
         marks: dict[str, Any] = {"ready_ms": claim.until_ms, "claimed_by": claim.owner}
         if claim.group is not None:
             decided = table.c.broker_group
@@ -182,24 +197,40 @@ class OutboxRows:
             found += _rows(connection.execute(query.order_by(table.c.id)))
         return found
 
+    def stragglers(
+        self, connection: Connection, claim: RowClaim, rows: Sequence[OutboxRow]
+    ) -> list[OutboxRow]:
+        """Take rows, too, that are due and must go before some of `rows`."""
+        before = self._before(connection, rows)
+        table, taken = self.table, list[OutboxRow]()
+        for some in _chunks([id for _, id in before][: claim.rows_max]):
+            due = (_among(connection, table.c.id, some), table.c.ready_ms <= claim.now_ms)
+            taken += self._take(connection, claim, due)
+        return taken
+
     def blockers(self, connection: Connection, rows: Sequence[OutboxRow]) -> dict[int, int]:
         """By order hash: number of the first row that is there and not among `rows`."""
+        found: dict[int, int] = {}
+        for hashed, id in self._before(connection, rows):
+            found.setdefault(hashed, id)
+        return found
+
+    def _before(self, connection: Connection, rows: Sequence[OutboxRow]) -> list[tuple[int, int]]:
+        """Order hash and number of rows before the last of `rows`, not among them, in order."""
         keyed = [row for row in rows if row.order_hash is not None]
         if not keyed:
-            return {}
+            return []
         table, mine = self.table, {row.id for row in keyed}
         last = max(mine)
         hashes = sorted({row.order_hash for row in keyed})  # type: ignore[type-var]
-        found: dict[int, int] = {}
+        found: list[tuple[int, int]] = []
         for some in _chunks(hashes):
             query = (
                 select(table.c.order_hash, table.c.id)
                 .where(_among(connection, table.c.order_hash, some), table.c.id < last)
                 .order_by(table.c.id)
             )
-            for hashed, id in connection.execute(query):
-                if id not in mine:
-                    found.setdefault(hashed, id)
+            found += [(h, id) for h, id in connection.execute(query) if id not in mine]
         return found
 
     # Settling.
@@ -237,6 +268,15 @@ class OutboxRows:
         for some in _chunks(ids):
             mine = (_among(connection, table.c.id, some), table.c.claimed_by == owner)
             connection.execute(update(table).where(*mine).values(claimed_by=None, **values))
+
+    def put_back(
+        self, connection: Connection, ids: Sequence[int], *, owner: str, now_ms: int
+    ) -> None:
+        """Give rows back that wait behind another: as due as when they were made, before all later
+        ones. A claim leaves them out for as long as that other one is not due."""
+        made = self.table.c.created_ms
+        ready = case((made < now_ms, made), else_=now_ms)  # Not later where a clock was set back.
+        self.release(connection, ids, owner=owner, values={"ready_ms": ready})
 
     # Taking back.
 

@@ -162,6 +162,7 @@ class Store:
             segment_size=self._config.segment_size,
             records_max=self._config.segment_batches_max,
             files_open_max=self._config.files_open_max,
+            room=self._disk.room,
             mark=LogMark(self._disk, self._paths.message_mark),
         )
         epochs = self._history.epochs

@@ -199,6 +199,15 @@ class SimulatedFile:
         self._disk.free_size += max(0, len(inode.content) - size)
         inode.change((size, None))
 
+    def extend(self, size: int) -> None:
+        inode = self._alive()
+        grown = size - len(inode.content)
+        if grown > self._disk.free_size:
+            raise DiskFull(f"simulated full disk while making room in {self._path}")
+        if grown > 0:
+            self.truncate(size)
+            self._disk.free_size -= grown
+
     def close(self) -> None:
         """Nothing to do: memory."""
 
@@ -206,9 +215,11 @@ class SimulatedFile:
 class SimulatedDisk:
     """A `Disk` for tests."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, room: int = 0) -> None:
         self.faults = Faults()
         self.free_size = 2**39
+        self.room = room
+        """How much longer than it has to be the file of a message log is made."""
         self.cached = True
         """Whether reads without waiting find their bytes."""
         self.life = 0

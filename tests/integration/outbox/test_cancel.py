@@ -142,7 +142,7 @@ def test_a_row_that_was_cancelled_after_it_was_read_is_found_out_before_it_is_se
     assert cancel(outbox, engine, gone) is CANCELLED
     outbox.relay.groups = ("main",)
     with engine.begin() as connection:
-        done = outbox.relay._sort(connection, read)
+        done = outbox.relay._sort(connection, read, {}, fresh=False)
         assert [row.message_id for row in done.ready] == [kept]
         assert rows.assign(connection, [numbers[gone]], "other") == {numbers[gone]}
         assert rows.assign(connection, [numbers[kept]], "other") == set()

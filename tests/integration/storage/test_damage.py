@@ -14,6 +14,7 @@ from _pytest.mark import ParameterSet
 
 import ternmq
 from ternmq.wire.messages.groups import Start
+from tests.integration.faults import log_size
 from tests.integration.processes import Node, NodeFactory, tern
 from tests.integration.storage.test_disk_faults import take
 from tests.integration.verifiable_clients import balanced, whole_topic
@@ -87,7 +88,7 @@ def message_segment(node: Node) -> Path:
 
 def cut_off(path: Path, size: int) -> None:
     with path.open("r+b") as file:
-        file.truncate(max(0, path.stat().st_size - size))
+        file.truncate(max(0, log_size(path) - size))
 
 
 def lose_marks(node: Node) -> None:
@@ -169,7 +170,7 @@ async def test_a_flipped_bit_in_safe_bytes_costs_its_own_batch(
     """R3: the checksum finds it, the rest is there, nothing is deleted."""
     node = node_on_copy(originals[which], node_factory)
     segment = message_segment(node)
-    size = segment.stat().st_size
+    size = log_size(segment)
     flip(segment, place_of(segment, "body-25-2"))
     node.start()
 
@@ -180,7 +181,7 @@ async def test_a_flipped_bit_in_safe_bytes_costs_its_own_batch(
         assert balanced(line), line
         assert (line.acked, line.expired, line.ready) == (COUNT - ROWS, ROWS, 0)
     assert [body for body in SENT if not body.startswith("body-25-")] == await stored(node)
-    assert segment.stat().st_size >= size
+    assert log_size(segment) >= size
     said = node.stderr_text()
     assert "safe bytes cannot be read" in said or "messages lost to damage" in said
     await check_goes_on(node, COUNT)
@@ -205,7 +206,7 @@ def remove(*patterns: str) -> Callable[[Path], None]:
 
 def garble(*patterns: str) -> Callable[[Path], None]:
     return lambda data_dir: for_each(
-        data_dir, patterns, lambda path: flip(path, path.stat().st_size // 2)
+        data_dir, patterns, lambda path: flip(path, log_size(path) // 2)
     )
 
 

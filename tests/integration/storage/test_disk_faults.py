@@ -15,6 +15,7 @@ from tests.integration.faults import (
     WRITES,
     file_size_limit,
     injected,
+    log_size,
     message_log,
     needs_strace,
     pull_log,
@@ -155,11 +156,11 @@ async def test_a_short_write_at_a_limit_is_taken_back(node: Node) -> None:
     body = bytes(range(256)) * 64
     async with ternmq.connect(node.url, compression="none") as mq:
         await mq.send(TOPIC, b"first")
-        end = message_log(node).stat().st_size
+        end = log_size(message_log(node))
         with file_size_limit(node, end + 5000):
             with pytest.raises(ternmq.DiskFull):
                 await mq.send(TOPIC, body)
-            assert message_log(node).stat().st_size == end
+            assert log_size(message_log(node)) == end
         await until_sending_works(mq)
         receipt = await mq.send(TOPIC, body)
     node.kill()

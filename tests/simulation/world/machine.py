@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.world import World
 
 WALL_MS = 1_800_000_000_000
+ROOM_FROM = 1_000
 Main = Callable[["Process"], Coroutine[Any, Any, None]]
 
 
@@ -190,7 +191,8 @@ class Machine:
 
     def lose_disk(self) -> None:
         """An empty one is in its place."""
-        self.disk = SimulatedDisk()
+        # By the seed alone: which seeds find which bug stays as it is for those of `make test`.
+        self.disk = SimulatedDisk(room=0 if self.world.seed < ROOM_FROM else 1_000)
         self.disk.faults = self.troubles
 
     def start(self) -> None:

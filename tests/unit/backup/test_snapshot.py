@@ -7,8 +7,10 @@ import pytest
 from ternmq.backup import snapshot as module
 from ternmq.backup.snapshot import SnapshotFile, snapshot
 from ternmq.core.errors import Unavailable
+from ternmq.storage.config import StorageConfig
 from ternmq.storage.files.disk import RealDisk
 from ternmq.storage.files.log_mark import LogMark
+from tests.unit.storage.builders import MESSAGE_0, fresh
 
 
 def filled(folder: Path, size: int) -> Path:
@@ -39,6 +41,21 @@ def test_a_log_that_is_cut_meanwhile_is_measured_again(
         sizes = {file.path.name: file.size for file in files}
     assert sizes[f"{0:020d}.log"] == 1_000 and next(times) == 2
     assert ".node-secret.17" not in sizes
+
+
+def test_room_behind_the_last_record_is_left_behind(tmp_path: Path) -> None:
+    """Also where it ends in zeros itself; a record that is being written is kept as it is."""
+    disk, store, maker = fresh(StorageConfig())
+    maker.put(store, maker.append(1, body=b"a"))
+    known = len(disk.read(MESSAGE_0))
+    maker.put(store, maker.append(1, body=bytes(3_000)), maker.append(1, body=bytes(500)))
+    records = disk.read(MESSAGE_0)
+    for torn in (b"", records[:100]):
+        home = filled(tmp_path / f"{len(torn)}", known)
+        (home / "message" / f"{0:020d}.log").write_bytes(records + torn + bytes(100_000))
+        with snapshot(home) as files:
+            [size] = [file.size for file in files if file.path.suffix == ".log"]
+        assert size == len(records) + (known if torn else 0)
 
 
 def test_a_directory_that_never_holds_still_is_told(

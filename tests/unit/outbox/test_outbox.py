@@ -1,12 +1,13 @@
 """`Outbox`: what is sent is what was committed, nothing else (Q9)."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, select, text
+from sqlalchemy import Connection, Engine, create_engine, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -353,6 +354,55 @@ def test_a_broker_group_that_is_away_is_tried_at_the_times_of_its_back_off(
     sweep()
     assert sorted(mq.bodies, key=int) == [b"%d" % number for number in range(30)]
     assert [one for one in mq.bodies if int(one) % 2] == [b"%d" % one for one in range(1, 30, 2)]
+
+
+def test_two_lines_of_rounds_do_not_take_rows_that_wait_for_each_other(
+    engine: Engine, mq: FakeMq
+) -> None:
+    """A backlog with order keys goes out in full rounds; nothing is claimed and given back; Q9."""
+    outbox = Outbox(engine, mq, settings=RelaySettings(rows_max=20, poll=0.01))
+    outbox.create_tables()
+    dead = Outbox(engine, clock=TurnedClock(now_ms=0))
+    with Session(engine) as session, session.begin():
+        for number in range(400):
+            dead.send(session, "t", b"%d" % number, order_key=f"k{number % 20}")
+    back: list[int] = []
+    put_back = outbox.relay.rows.put_back
+
+    def counted(connection: Connection, ids: Sequence[int], *, owner: str, now_ms: int) -> None:
+        back.extend(ids)
+        put_back(connection, ids, owner=owner, now_ms=now_ms)
+
+    outbox.relay.rows.put_back = counted  # type: ignore[method-assign]
+    relaying = mq.submit(outbox.relay.run)
+    wait_until(lambda: outbox.counts.sent == 400)
+    relaying.cancel()
+
+    assert back == []
+    for key in range(20):
+        of_key = [int(body) for body in mq.bodies if int(body) % 20 == key]
+        assert of_key == list(range(key, 400, 20))
+
+
+def test_a_row_that_is_due_later_than_those_behind_it_goes_first_at_once(
+    engine: Engine, mq: FakeMq
+) -> None:
+    """Rows are taken by the time they are due: more than a round of them may come before it."""
+    clock = TurnedClock()
+    outbox = Outbox(engine, mq, clock=clock, settings=RelaySettings(rows_max=5))
+    outbox.create_tables()
+    dead = Outbox(engine, clock=clock)
+    with Session(engine) as session, session.begin():
+        for number in range(20):
+            dead.send(session, "t", b"%d" % number, order_key="k")
+    clock.turn(60)
+    with engine.begin() as connection:
+        late = update(outbox.table).where(outbox.table.c.id == 1)
+        connection.execute(late.values(ready_ms=clock.now_ms()))
+
+    mq.submit(lambda mq: outbox.relay.sweep_once(mq, outbox.relay.databases[0])).result()
+
+    assert mq.bodies == [b"%d" % number for number in range(6)]
 
 
 def test_what_is_tried_while_a_broker_group_rests_does_not_make_its_rest_longer(

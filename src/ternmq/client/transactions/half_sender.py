@@ -35,7 +35,7 @@ from ternmq.client.model.outgoing import (
     make_outgoing,
     refuse_idle_options,
 )
-from ternmq.client.producing.accumulator import row_size
+from ternmq.client.producing.accumulator import ROW_COST, row_size
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import FanOut
 from ternmq.client.transport.retrying import RetryingRequest
@@ -117,7 +117,7 @@ class HalfSender:
         refuse_idle_options(bodies, options)
         now_ms = self._clock.now_ms()
         codec = call_codec(options, self._codec)
-        if codec is None and not options and len(bodies) > 1 and set(map(type, bodies)) == {bytes}:
+        if codec is None and not options and set(map(type, bodies)) == {bytes}:
             make_body(max(bodies, key=len), None)
             return list(bodies)
         made: list[Outgoing] = []
@@ -144,6 +144,11 @@ class HalfSender:
         """Send rows with order keys to where their slots are; `touched` gets to know every group
         that may have some, before it has."""
         check_name("topic", target.topic)
+        receipts = HalfReceipts()
+        if not _ordered(rows):
+            touched[target.group] = None
+            await self._store_all(target, rows, receipts)
+            return receipts
         parts: list[tuple[list[int], HalfReceipts]] = []
         left = list(range(len(rows)))
         deadline = asyncio.get_running_loop().time() + self.config.delivery_timeout
@@ -162,7 +167,6 @@ class HalfSender:
             parts.append((mine[: len(part)], part))
             done = set(mine[: len(part)])
             left = [at for at in left if at not in done]
-        receipts = HalfReceipts()
         receipts.weave(parts)
         return receipts
 
@@ -186,9 +190,8 @@ class HalfSender:
         return home, [at for at in left if owner(at) == home]
 
     async def _store_all(self, target: HalfTarget, rows: Rows, receipts: HalfReceipts) -> None:
-        sizes = [row_size(row) for row in rows]
-        limits = (self.config.batch_rows_max, self.config.batch_size_max)
-        for first, end in split_rows(sizes, rows_max=limits[0], size_max=limits[1]):
+        limits = self.config.batch_rows_max, self.config.batch_size_max
+        for first, end in _parts(rows, *limits):
             await self._store(target, rows[first:end], receipts)
 
     async def _store(self, target: HalfTarget, rows: Rows, receipts: HalfReceipts) -> None:
@@ -249,6 +252,22 @@ class HalfSender:
         self._number += columns.count
         retrying = RetryingRequest(self.config, f"a half message to {topic!r}")
         return await retrying.ask(self._cluster.broker(group), Command.HALF, batch, HalfStored)
+
+
+def _parts(rows: Rows, rows_max: int, size_max: int) -> list[tuple[int, int]]:
+    """Which rows go into one batch; bodies alone that fit are not looked at one by one."""
+    if isinstance(rows[0], bytes):
+        size = sum(map(len, rows)) + len(rows) * ROW_COST
+        if len(rows) <= rows_max and size <= size_max:
+            return [(0, len(rows))]
+    return split_rows([row_size(row) for row in rows], rows_max=rows_max, size_max=size_max)
+
+
+def _ordered(rows: Rows) -> bool:
+    """Has any of them an order key?"""
+    if isinstance(rows[0], bytes):
+        return False
+    return any(row.order_key is not None for row in rows)
 
 
 class HalfWanted(TypedDict, total=False):

@@ -132,7 +132,9 @@ def open_wal(
 ) -> Wal:
     """Open and recover; what is behind the checkpoint or the producers' snapshot is read."""
     mark = LogMark(disk, paths.wal_mark)
-    source = SegmentedLog(disk, paths.wal, segment_size=config.segment_size, mark=mark)
+    source = SegmentedLog(
+        disk, paths.wal, segment_size=config.segment_size, room=disk.room, mark=mark
+    )
     known, durable = marks.known, marks.known.wal_durable
     redo_cut(source, marks.epochs.message_cut)
     producers = ProducerTable()

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Protocol
 
 from ternmq.core.errors import DiskFailed, DiskFull, TernError
+from ternmq.core.units import KIB, MIB, align8
 from ternmq.storage.files.paths import temporary
 
 Buffer = bytes | bytearray | memoryview
 
 IOV_MAX = 1024
+LOOK_SIZE = 256 * KIB
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
@@ -49,11 +51,18 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
+    def extend(self, size: int) -> None:
+        """Make the file this long and give it the room for it; what is new reads as zeros."""
+
     def close(self) -> None: ...
 
 
 class Disk(Protocol):
     """A tree of directories."""
+
+    @property
+    def room(self) -> int:
+        """So much longer than it has to be a file is made that grows by small records."""
 
     def open(self, path: Path, *, create: bool) -> File: ...
 
@@ -157,6 +166,12 @@ class RealFile:
         except OSError as error:
             raise translated(error, "cutting", self.path) from error
 
+    def extend(self, size: int) -> None:
+        try:
+            os.posix_fallocate(self._fd, 0, size)
+        except OSError as error:
+            raise translated(error, "making room in", self.path) from error
+
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
@@ -165,6 +180,8 @@ class RealFile:
 
 class RealDisk:
     """The machine's file systems."""
+
+    room = 8 * MIB
 
     def open(self, path: Path, *, create: bool) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -246,6 +263,18 @@ def removed(path: Path) -> DiskFailed:
 def is_removed(error: TernError) -> bool:
     """Files are gone, so that what was safe is lost here; not only that a disk does not work."""
     return bool(error.details.get("removed"))
+
+
+def data_end(file: File, start: int = 0) -> int:
+    """Where the bytes of a file end that are not zero, rounded up to eight; at least `start`."""
+    end = file.size
+    while end > start:
+        low = max(start, end - LOOK_SIZE)
+        used = len(file.pread(end - low, low).rstrip(b"\0"))
+        if used:
+            return min(file.size, align8(low + used))
+        end = low
+    return start
 
 
 def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> int:

@@ -30,6 +30,7 @@ class ReservedDisk:
         self._lock = threading.Lock()
         self._whole = False
 
+        self.room = disk.room
         self.open = disk.open
         self.names = disk.names
         self.exists = disk.exists

@@ -8,6 +8,9 @@ that it is safe, so the log is cut there. `repair` does it and then writes the k
 mark once more and syncs it, because after a failed fsync the page cache may show bytes that the
 disk never got.
 
+The last file may go on with zeros, room for records to come: they are no gap, the log ends before
+them. Zeros below the mark are what is left of records, and a hole like any other.
+
 Never deletes a byte that was safe. Never trusts a size before its checksum.
 """
 
@@ -21,7 +24,7 @@ import msgspec
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB, align8
-from ternmq.storage.files.disk import Disk, File, write_all
+from ternmq.storage.files.disk import Disk, File, data_end, write_all
 from ternmq.storage.files.paths import Paths
 from ternmq.storage.log.recovery_report import Hole, RecoveryReport, TornTail
 
@@ -196,16 +199,21 @@ def scan(
             gaps.append(Gap(start=end, end=at, reason="the segment file is too short"))
         while at < end:
             size, mark, problem = _check(window, form, at, end)
-            low = window.at(at, size)
-            view = memoryview(window.data)[low : low + size]
-            visit(at, view, problem)
             if problem is None:
+                low = window.at(at, size)
+                visit(at, memoryview(window.data)[low : low + size], None)
                 durable = max(durable, mark)
                 at += size
-            else:
-                found = _next_whole(window, form, at + 8, end)
-                gaps.append(Gap(start=at, end=found, reason=problem.message))
-                at = found
+                continue
+            found = _next_whole(window, form, at + 8, end)
+            if found == end and last:
+                found = end = limit = base + data_end(source.file(base), at - base)
+                if at == end:
+                    break
+            low = window.at(at, size)
+            visit(at, memoryview(window.data)[low : low + min(size, end - at)], problem)
+            gaps.append(Gap(start=at, end=found, reason=problem.message))
+            at = found
         if at < limit:
             gaps.append(Gap(start=at, end=limit, reason="the segment file is too short"))
             at = limit
@@ -295,6 +303,8 @@ def repair(
     if verdict.new_segment:
         source.continue_at(verdict.end)
         return
+    if source.physical_end(len(source.bases) - 1) > verdict.end:
+        source.cut(verdict.end)  # Room that a crash has left.
     source.end = verdict.end
     _write_again(source, max(found.durable, source.active_base), verdict.end)
 

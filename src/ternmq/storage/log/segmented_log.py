@@ -12,6 +12,9 @@ Every log of TernMQ is one of these. Rules that recovery relies on:
 5. A file whose name was removed can still be written and synced, and is lost with the process. So
    after a sync its name is looked at, and `look` does that from time to time where nobody writes.
 6. A log with a mark (`files.log_mark`) raises it after each sync and lowers it before it is cut.
+7. The active file may be longer than the log (`room`): a sync then has no size to write down, which
+   is a third of its price. The rest is zeros; recovery knows them from records that are lost by the
+   mark. A file gets its true size when the next one begins, when it is cut, and when it is closed.
 
 Threads: one writer (write, sync, cut), one that drops, any number of readers. `bases` is replaced,
 never changed, and open files are kept alive by whoever reads them. Does not know what a record is.
@@ -19,14 +22,15 @@ never changed, and open files are kept alive by whoever reads them. Does not kno
 
 import threading
 from bisect import bisect_right
+from contextlib import suppress
 from pathlib import Path
 
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, TernError
 from ternmq.core.log import get_logger
 from ternmq.storage.files import paths
-from ternmq.storage.files.disk import Disk, File, removed, write_all
+from ternmq.storage.files.disk import Disk, File, data_end, removed, write_all
 from ternmq.storage.files.log_mark import LogMark
-from ternmq.storage.log.write_plan import WritePlan
+from ternmq.storage.log.write_plan import FilePart, WritePlan
 
 log = get_logger()
 
@@ -44,6 +48,7 @@ class SegmentedLog:
         segment_size: int,
         records_max: int = _NO_COUNT_LIMIT,
         files_open_max: int = 64,
+        room: int = 0,
         mark: LogMark | None = None,
     ) -> None:
         self.disk = disk
@@ -51,6 +56,9 @@ class SegmentedLog:
         self.segment_size = segment_size
         self.records_max = records_max
         self.files_open_max = files_open_max
+        self._room = room
+        self._roomy = 0
+        """How long the active file was made; 0: not known."""
         self.bases: list[int] = paths.bases(disk.names(directory), paths.LOG_SUFFIX)
         self._renaming = threading.Lock()  # Who drops the oldest may be another thread.
         self._files: dict[int, File] = {}
@@ -97,9 +105,12 @@ class SegmentedLog:
         try:
             for part in plan.parts:
                 if part.base != self.bases[-1]:
+                    self._trim(part.base)
                     self._sync_active()
                     created.append(part.base)
                     self._create(part.base)
+                if self._room and part.end - part.base > self._roomy:
+                    self._extend(part)
                 write_all(self._active, part.buffers, part.start - part.base)
         except (DiskFull, DiskFailed):
             if self.failed is None:
@@ -111,6 +122,23 @@ class SegmentedLog:
             self.synced = max(self.synced, self.bases[-1])
         if sync:
             self.sync()
+
+    def _extend(self, part: FilePart) -> None:
+        """Make room for more than is written now. Where that cannot be had (a disk nearly full, a
+        file system that does not know how) this file goes on without."""
+        size = part.end - part.base
+        self._roomy = max(size, min(size + self._room, self.segment_size))
+        try:
+            self._active.extend(self._roomy)
+        except (DiskFull, DiskFailed):
+            self._active.truncate(part.start - part.base)
+            self._roomy = self.segment_size
+
+    def _trim(self, end: int) -> None:
+        """Give the active file the size of what is written."""
+        if self._roomy:
+            self._active.truncate(end - self.bases[-1])
+            self._roomy = 0
 
     def sync(self) -> None:
         """Everything written so far is on disk when this returns."""
@@ -156,6 +184,7 @@ class SegmentedLog:
                 self._remove_last(created)
                 self._active = self.file(self.bases[-1])
             self._active.truncate(self.end - self.bases[-1])
+            self._roomy = 0
             self._active.sync()
             self.synced = self.end
         except (DiskFull, DiskFailed) as error:
@@ -181,6 +210,7 @@ class SegmentedLog:
         if file.size:
             file.truncate(0)
         self._files[base] = self._active = file
+        self._roomy = 0
         with self._renaming:
             self.bases = [*self.bases, base]
         try:
@@ -282,6 +312,7 @@ class SegmentedLog:
         if self._active.size >= offset - self.bases[-1]:
             # Also where it ends there already: a cut whose sync failed is seen, and not on disk.
             self._active.truncate(offset - self.bases[-1])
+            self._roomy = 0
             self._active.sync()
         self.end = offset
         self.synced = min(self.synced, offset)
@@ -328,6 +359,9 @@ class SegmentedLog:
         return keep
 
     def close(self) -> None:
+        if self.failed is None:
+            with suppress(DiskFull, DiskFailed):
+                self._trim(self.end)
         for file in [*self._files.values()]:
             file.close()
         self._files.clear()
@@ -340,4 +374,4 @@ def log_end(disk: Disk, folder: Path) -> int:
     found = paths.bases(disk.names(folder), paths.LOG_SUFFIX) if disk.exists(folder) else []
     if not found:
         return 0
-    return found[-1] + disk.open(paths.segment(folder, found[-1]), create=False).size
+    return found[-1] + data_end(disk.open(paths.segment(folder, found[-1]), create=False))

@@ -3,6 +3,7 @@
 import pytest
 
 from ternmq.core.errors import Corrupt, ProtocolError
+from ternmq.core.units import align8
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume.entry import Location
 from ternmq.storage.log.append import Append
@@ -23,6 +24,11 @@ from tests.unit.storage.builders import (
 
 ONE_SEGMENT = StorageConfig(segment_batches_max=1_000_000)
 MARK = DATA / "message.mark"
+
+
+def torn_size(rest: bytes) -> int:
+    """What is told of as torn: zeros at the end are no record, but room."""
+    return min(len(rest), align8(len(rest.rstrip(b"\0"))))
 
 
 def written(groups: list[list[Append]]) -> tuple[SimulatedDisk, Store, Maker]:
@@ -55,7 +61,8 @@ def test_a_log_cut_at_any_byte_keeps_every_whole_batch_before_it() -> None:
         kept = [a for a in maker.kept if a.offset + len(a.batch) <= size]
         check_all(store, kept)
         assert store.messages.safe_offset == kept[-1].offset + len(kept[-1].batch)
-        assert sum(cut.size for cut in store.report.cuts) == size - store.messages.safe_offset
+        torn = torn_size(content[store.messages.safe_offset : size])
+        assert sum(cut.size for cut in store.report.cuts) == torn
         assert store.report.sound
         Maker().put(store)  # And it goes on.
 
@@ -92,8 +99,8 @@ def test_torn_bytes_after_the_last_batch_are_cut_and_said(length: int, filler: b
     disk.place(MESSAGE_0, content + (filler * length)[:length])
     store = reopened(disk, ONE_SEGMENT)
     check_all(store, maker.kept)
-    assert [(cut.offset, cut.size) for cut in store.report.cuts] == [(len(content), length)]
-    assert store.report.unclean
+    said = [] if filler == b"\x00" else [(len(content), length)]
+    assert [(cut.offset, cut.size) for cut in store.report.cuts] == said
     assert disk.read(MESSAGE_0) == content
 
 
@@ -110,8 +117,39 @@ def test_a_torn_tail_of_every_length_is_cut_at_the_last_whole_record() -> None:
         again = reopened(copy, ONE_SEGMENT)
         check_all(again, maker.kept)
         assert again.consume.bounds(3) == (0, 0)
-        assert [(cut.offset, cut.size) for cut in again.report.cuts] == [(len(good), torn)]
+        size = torn_size(content[len(good) : len(good) + torn])
+        assert [(cut.offset, cut.size) for cut in again.report.cuts] == [(len(good), size)]
         assert copy.read(MESSAGE_0) == good
+
+
+def test_a_batch_that_ends_in_zeros_is_kept_before_the_room_behind_it() -> None:
+    """Room is told from a record by reading records, not by looking for zeros."""
+    disk, store, maker = fresh(ONE_SEGMENT)
+    maker.put(store, maker.append(1, body=b"a"), maker.append(1, body=bytes(2_000)))
+    end = store.messages.safe_offset
+    for room in (1, 8, 3_999, 4_000):
+        copy = SimulatedDisk()
+        copy.place(MESSAGE_0, disk.read(MESSAGE_0) + bytes(room))
+        again = reopened(copy, ONE_SEGMENT)
+        check_all(again, maker.kept)
+        assert (again.messages.safe_offset, again.report.cuts) == (end, [])
+
+
+def test_zeros_below_the_mark_are_a_hole_and_not_room() -> None:
+    """The size of a file says nothing about what is in it: the mark does."""
+    disk, store, maker = written(four_groups())
+    last = maker.kept[-1]
+    content = disk.read(MESSAGE_0)
+    mark = disk.read(MARK)
+    copy = SimulatedDisk()
+    copy.place(MESSAGE_0, content[: last.offset] + bytes(9_000))
+    copy.place(MARK, mark)
+    again = reopened(copy, ONE_SEGMENT)
+    assert [(hole.offset, hole.size) for hole in again.report.holes] == [
+        (last.offset, len(content) - last.offset)
+    ]
+    assert again.messages.safe_offset == store.messages.safe_offset
+    assert not again.report.sound
 
 
 def test_any_bit_flipped_below_the_durable_mark_is_a_hole_and_costs_only_its_batch() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
-from ternmq.storage.log.segmented_log import SegmentedLog
+from ternmq.storage.log.segmented_log import SegmentedLog, log_end
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.storage.builders import DATA
 
@@ -133,3 +133,80 @@ def test_a_removed_file_is_noticed_without_a_write() -> None:
     source.look()
     with pytest.raises(DiskFailed, match="was removed"):
         source.plan()
+
+
+# Room: the active file is longer than the log.
+
+
+def roomy(disk: SimulatedDisk, room: int = 40, size: int = 100) -> SegmentedLog:
+    disk.mkdir(DATA)
+    return SegmentedLog(disk, DATA, segment_size=size, room=room)
+
+
+def sizes(disk: SimulatedDisk) -> list[int]:
+    return [len(disk.read(DATA / name)) for name in disk.names(DATA)]
+
+
+def test_room_is_made_ahead_of_small_records_up_to_the_size_of_a_segment() -> None:
+    disk = SimulatedDisk()
+    source = roomy(disk)
+    put(source, b"a" * 10)
+    assert sizes(disk) == [50]
+    put(source, b"b" * 40)
+    assert (sizes(disk), source.end) == ([50], 50)
+    put(source, b"c" * 30)
+    assert sizes(disk) == [100]
+    assert source.read_some(0, 100) == b"a" * 10 + b"b" * 40 + b"c" * 30
+
+
+def test_a_file_gets_its_true_size_when_the_next_begins_when_it_is_cut_and_when_it_is_closed() -> (
+    None
+):
+    disk = SimulatedDisk()
+    source = roomy(disk)
+    put(source, b"a" * 70, b"b" * 70)
+    assert sizes(disk) == [70, 100]
+    source.cut(80)
+    assert sizes(disk) == [70, 10]
+    put(source, b"c" * 5)
+    assert sizes(disk) == [70, 55]
+    source.close()
+    assert sizes(disk) == [70, 15]
+    assert put(roomy(disk), b"d") == [85]
+
+
+def test_a_disk_without_room_to_spare_is_used_up_to_its_end() -> None:
+    disk = SimulatedDisk()
+    source = roomy(disk)
+    disk.free_size = 30
+    put(source, b"a" * 10)
+    put(source, b"b" * 20)
+    assert (sizes(disk), disk.free_size) == ([30], 0)
+    with pytest.raises(DiskFull):
+        put(source, b"c")
+    assert source.end == 30
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_failed_write_leaves_no_room_behind(nth: int) -> None:
+    disk = SimulatedDisk()
+    source = roomy(disk)
+    put(source, b"a" * 50)
+    disk.faults.fail_write(nth, "full")
+    with pytest.raises(DiskFull):
+        put(source, b"b" * 50, b"c" * 90, b"d" * 90)
+    assert (source.bases, source.end, sizes(disk)) == ([0], 50, [50])
+    assert put(source, b"e" * 50, b"f") == [50, 100]
+
+
+def test_a_crash_leaves_records_and_zeros() -> None:
+    for seed in range(50):
+        disk = SimulatedDisk()
+        source = roomy(disk, room=600, size=5_000)
+        put(source, b"a" * 700)
+        put(source, b"b" * 700, sync=False)
+        disk.crash(seed)
+        content = disk.read(DATA / f"{0:020d}.log")
+        assert content[:700] == b"a" * 700
+        assert set(content[700:]) <= set(b"b\0")
+        assert log_end(disk, DATA) <= 1_400
