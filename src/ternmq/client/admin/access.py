@@ -1,6 +1,7 @@
 """Users, grants and tokens, asked of meta servers. Of a password only a verifier is sent."""
 
 import asyncio
+import secrets
 
 from ternmq.client.admin.calls import AdminCalls
 from ternmq.client.model.arguments import typed_calls
@@ -8,7 +9,7 @@ from ternmq.client.model.durations import Duration, seconds_of
 from ternmq.core.errors import IdentityNotFound
 from ternmq.core.ids import check_name
 from ternmq.security.access.rights import check_grant, check_pattern
-from ternmq.security.access.scram import ITERATIONS, make_verifier
+from ternmq.security.access.scram import ITERATIONS, SALT_SIZE, make_verifier
 from ternmq.security.access.secret import Secret
 from ternmq.wire.messages.limits import (
     AccessToken,
@@ -128,4 +129,5 @@ class AccessAdmin(AdminCalls):
 async def _verifier(password: str | Secret, iterations: int) -> Verifier:
     """By a thread: it takes a while on purpose."""
     text = password.reveal() if isinstance(password, Secret) else password
-    return await asyncio.to_thread(make_verifier, text, iterations=iterations)
+    salt = secrets.token_bytes(SALT_SIZE)
+    return await asyncio.to_thread(make_verifier, text, salt, iterations=iterations)

@@ -20,7 +20,7 @@ from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.registries.registry import NewTopic, Registry
 from ternmq.security.access.book import APPS_MAX, TOKEN_KEYS, AccessBook, AccessEntry, read_entry
 from ternmq.security.access.rights import ANY, check_grant, check_pattern
-from ternmq.security.access.scram import check_verifier, make_verifier
+from ternmq.security.access.scram import ITERATIONS, SALT_SIZE, check_verifier, make_verifier
 from ternmq.security.private_files import replace_whole
 from ternmq.wire.messages.limits import (
     Grant,
@@ -146,7 +146,8 @@ def make_admin(
     is written. `again`: the password is lost, make another one.
     """
     password = secrets.token_urlsafe(24)
-    verifier = make_verifier(password, **({"iterations": iterations} if iterations else {}))
+    salt = secrets.token_bytes(SALT_SIZE)
+    verifier = make_verifier(password, salt, iterations=iterations or ITERATIONS)
     settings = entry_settings(replace(ADMIN_ENTRY, verifier=verifier))
     name = access_topic(ADMIN)
     if not again and any(topic.name == name for topic in registry.topics()):
