@@ -107,6 +107,8 @@ class Loader:
         self._load_halves()
         self._load_tables()
         active = self._find_active()
+        below = self._source.bases[active]
+        recovery.keep_short_segments(self._source, below, self._paths, self._report)
         for number in range(active):
             self._open_sealed(number, clock)
         if self.tables.tables:

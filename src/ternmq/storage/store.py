@@ -211,6 +211,7 @@ class Store:
         start = max(known.pull_durable, segments.active_base)
         if start > segments.end:
             start = segments.active_base  # Shorter than it was: find out what is left.
+        recovery.keep_short_segments(segments, start, self._paths, self.report)
         found = recovery.scan(
             segments,
             start=start,

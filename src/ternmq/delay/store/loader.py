@@ -182,6 +182,7 @@ def open_journal(found: Opened, *, suffix: bool) -> Journal:
     redo_cut(segments, epochs.pull_cut)
     start = max(known.decided_to, segments.start)
     start = start if start <= segments.end else segments.active_base
+    recovery.keep_short_segments(segments, start, found.paths.for_recovery(), found.report)
     derived = 0
 
     def visit(offset: int, data: memoryview, problem: Corrupt | None) -> None:

@@ -141,6 +141,7 @@ def open_wal(
     covered = _load_producers(disk, paths, producers, report)
     start = max(source.start, min(covered, durable))
     start = start if start <= source.end else source.active_base
+    recovery.keep_short_segments(source, start, paths.for_recovery(), report)
     collector = Collector(source.read)
     derived_to = acknowledged = 0
 

@@ -248,6 +248,18 @@ def _next_whole(window: _ScanWindow, form: LogFormat, offset: int, end: int) -> 
         offset += 8
 
 
+def keep_short_segments(source: Segments, below: int, paths: Paths, report: RecoveryReport) -> None:
+    """Report sealed segments below a scan's start that are cut short: what is derived from them
+    does not tell. Also of a start that went on behind a hole and did not come to its end: nobody
+    else knows of it."""
+    holes = []
+    for number, end in enumerate(source.bases[1:]):
+        there = source.physical_end(number) if end <= below else end
+        if there < end:
+            holes.append(Gap(start=there, end=end, reason="the segment file is too short"))
+    keep_holes(source, holes, paths, report)
+
+
 def decide(found: Scan) -> RecoveryVerdict:
     """Pure: which gaps are holes in safe data, and where the torn tail begins."""
     holes: list[Gap] = []

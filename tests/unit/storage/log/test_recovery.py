@@ -8,6 +8,7 @@ from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume.entry import Location
 from ternmq.storage.log.append import Append
 from ternmq.storage.log.recovery import Gap, Scan, decide
+from ternmq.storage.pull.record import PullKind, PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
 from tests.unit.storage.builders import (
@@ -19,6 +20,7 @@ from tests.unit.storage.builders import (
     Maker,
     check_all,
     fresh,
+    put_pulls,
     reopened,
 )
 
@@ -133,6 +135,26 @@ def test_a_batch_that_ends_in_zeros_is_kept_before_the_room_behind_it() -> None:
         again = reopened(copy, ONE_SEGMENT)
         check_all(again, maker.kept)
         assert (again.messages.safe_offset, again.report.cuts) == (end, [])
+
+
+@pytest.mark.parametrize("log", ["message", "pull"])
+def test_a_sealed_segment_that_is_cut_short_is_a_hole_at_every_start(log: str) -> None:
+    """Its table and its tail file say nothing of it. A start that was killed behind the hole,
+    before anybody knew, is the same."""
+    config = StorageConfig(segment_batches_max=1, pull_segment_size=64 * 1024)
+    disk, store, maker = fresh(config)
+    for _ in range(3):
+        maker.put(store, maker.append(1, rows=3))
+        put_pulls(store, PullRecord(kind=PullKind.SNAPSHOT, group_id=5, text=bytes(50_000)))
+    store.checkpoint()
+    sealed = DATA / log / f"{0:020d}.log"
+    length = len(disk.read(sealed))
+    disk.cut(sealed, length - 100)
+    for _ in range(2):
+        again = reopened(disk, config)
+        holes = [(hole.log, hole.offset, hole.size) for hole in again.report.holes]
+        assert holes == [(log, length - 100, 100)]
+        assert not again.report.sound
 
 
 def test_zeros_below_the_mark_are_a_hole_and_not_room() -> None:
