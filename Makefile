@@ -87,6 +87,10 @@ BASE ?= HEAD
 bench-against: install ## Is this tree slower than a commit? (BASE=v0.1.0 ARGS="--rounds 40")
 	$(BIN)/python -m benchmarks.versions --base $(BASE) $(ARGS)
 
+.PHONY: bench-seal
+bench-seal: install ## What encrypted bodies cost beside plain ones (ARGS="--count 100000")
+	$(BIN)/python -m benchmarks.sealing $(ARGS)
+
 .PHONY: walk
 walk: install ## Print which files a publish, pull, ack, … crosses (ARGS="--only publish")
 	$(BIN)/python -m benchmarks.walk $(ARGS)

@@ -17,7 +17,7 @@ from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
 from ternmq.client.model.last_error import LastError
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.model.receipt import BatchReceipt, Receipt, SendStatus
-from ternmq.client.producing.producer import Stats
+from ternmq.client.producing.send_buffer import Stats
 from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.client.reading.find import Finding
 from ternmq.client.reading.reader import Reader
@@ -37,11 +37,13 @@ from ternmq.core.errors import (
     DiskFailed,
     DiskFull,
     Diverged,
+    Erased,
     Fenced,
     FilterConflict,
     Forbidden,
     GroupNotFound,
     IdentityNotFound,
+    KeyNotFound,
     LeaseLost,
     MasterAlive,
     Moved,
@@ -92,6 +94,7 @@ __all__ = [
     "DiskFailed",
     "DiskFull",
     "Diverged",
+    "Erased",
     "Fenced",
     "FilterConflict",
     "Finding",
@@ -101,6 +104,7 @@ __all__ = [
     "HalfReceipt",
     "HalfReceipts",
     "IdentityNotFound",
+    "KeyNotFound",
     "LastError",
     "LeaseLost",
     "LedgerLine",

@@ -9,8 +9,10 @@ from pathlib import Path
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.envelope import ALONE, WHOLE, pack_envelope, read_envelopes, read_errors
 from ternmq.batch.layout import Encoding, check_whole
+from ternmq.batch.seal import key_of
 from ternmq.batch.view import BatchView
-from tests.unit.batch.builders import a_batch, rows_of
+from ternmq.security.sealing.data_key import DataKey
+from tests.unit.batch.builders import ORIGIN, a_batch, rows_of
 
 HERE = Path(__file__).parent
 
@@ -106,3 +108,39 @@ def test_errors_of_a_version_to_come_are_passed_over() -> None:
 
     assert read_errors(envelope.errors) == []
     assert rows_of(envelope.batch) == rows_of(BatchView(batch))
+
+
+def the_sealed_batch() -> bytearray:
+    """One body under a key of a period, one about a subject, one that is plain."""
+    period, subject = DataKey(70, "t", bytes(32)), DataKey(71, "t", bytes(range(32)))
+    rows = [
+        Outgoing(body=b"one", key="k-1", born_at_ms=10),
+        Outgoing(body=b"two " * 60, born_at_ms=10, explicit_id=b"outside"),
+        Outgoing(body=b"plain", born_at_ms=10),
+    ]
+    made = []
+    for at, (row, key) in enumerate(zip(rows, (period, subject, None), strict=True)):
+        number = ORIGIN.producer.message_id(7 + at).to_bytes(16, "big")
+        if key is not None:
+            known_as = row.explicit_id or number
+            row.body, row.seal = key.encrypt(row.body, number, known_as, Encoding.PLAIN)
+        made.append(row)
+    return a_batch(made, encoding=Encoding.PLAIN)
+
+
+def test_a_sealed_batch_is_written_as_the_first_release_with_seals_wrote_it() -> None:
+    assert bytes(the_sealed_batch()) == stored("batch_sealed_v1.hex")
+
+
+def test_a_sealed_batch_of_that_release_can_be_opened() -> None:
+    keys = {70: DataKey(70, "t", bytes(32)), 71: DataKey(71, "t", bytes(range(32)))}
+    batch = stored("batch_sealed_v1.hex")
+    check_whole(batch, at_offset=4096)
+    view = BatchView(batch)
+
+    opened = [
+        body if seal is None else keys[key_of(seal)].decrypt(body, seal, view.id_bytes(row))
+        for row, (body, seal) in enumerate(zip(view.bodies(), view.seals(), strict=True))
+    ]
+
+    assert opened == [b"one", b"two " * 60, b"plain"]

@@ -125,6 +125,10 @@ NUMBERS = {
     "TOKEN_CREATE": 114,
     "TOKEN_LIST": 115,
     "TOKEN_REVOKE": 116,
+    "TOPIC_KEY_MAKE": 150,
+    "TOPIC_KEY_FIND": 151,
+    "TOPIC_KEY_LIST": 152,
+    "KEY_ERASE": 153,
 }
 
 
@@ -167,12 +171,12 @@ def test_a_hello_of_release_0_1_is_one_without_a_proof() -> None:
         (Notice(kind="stopping"), "92a87374 6f707069 6e67a0"),
         (
             Routes(version=3, servers=[Route(broker_group="a", address="h:1")]),
-            "96039195 a161a368 3a31a66d 61737465 72a87265 616c7469 6d65c290 c08080",
+            "97039195 a161a368 3a31a66d 61737465 72a87265 616c7469 6d65c290 c0808080",
         ),
-        (TopicCreate(name="t"), "92a1749c c290ce00 40000000 00a67265 66757365 c2c20000 90c0"),
+        (TopicCreate(name="t"), "92a1749e c290ce00 40000000 00a67265 66757365 c2c20000 90c0a000"),
         (
             Topic(id=5, name="t", created_at_ms=6),
-            "9405a174 069cc290 ce004000 000000a6 72656675 7365c2c2 000090c0",
+            "9405a174 069ec290 ce004000 000000a6 72656675 7365c2c2 000090c0 a000",
         ),
         (Empty(), "90"),
         (
@@ -201,6 +205,12 @@ def test_routes_of_release_0_1_are_still_read() -> None:
     found = unpack(bytes.fromhex(told), Routes)
 
     assert found == Routes(version=3, servers=[Route(broker_group="a", address="h:1")])
+
+
+def test_a_topic_of_before_there_was_encryption_is_still_read() -> None:
+    old = bytes.fromhex("9405a174069cc290ce004000000000a6726566757365c2c2000090c0")
+
+    assert unpack(old, Topic) == Topic(id=5, name="t", created_at_ms=6)
 
 
 def test_a_topic_of_the_first_release_is_still_read() -> None:

@@ -413,9 +413,10 @@ def tern(
     stdin: bytes = b"",
     code: int | None = 0,
     password: str | None = None,
+    keys: str | None = None,
 ) -> Ran:
     """Run a `tern` command to its end; `code=None` takes any exit code."""
-    given = {"TERN_URL": url, "TERN_PASSWORD": password}
+    given = {"TERN_URL": url, "TERN_PASSWORD": password, "TERN_KEYS": keys}
     environment = clean_environment({name: text for name, text in given.items() if text})
     with ExitStack() as stack:
         typed, out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))

@@ -12,7 +12,7 @@ from ternmq.client.consuming.subscription_plan import ConsumerOptions
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.model.receipt import BatchReceipt, Receipt
-from ternmq.client.producing.producer import Stats
+from ternmq.client.producing.send_buffer import Stats
 from ternmq.client.reading.reader import ReadOptions
 from ternmq.core.errors import ERRORS
 from tests.tidy.source import ROOT

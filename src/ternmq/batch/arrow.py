@@ -21,7 +21,9 @@ def record_batch(view: BatchView) -> Any:
     columns: dict[str, Any] = {
         "sequence": pa.array(view.sequences()),
         "stored_at": pa.array(stored).cast(pa.timestamp("ms", tz="UTC")),
-        "body": _binary(pa, view, Column.BODY, pa.binary()),
+        "body": _binary(pa, view, Column.BODY, pa.binary())
+        if view.opened is None
+        else pa.array(view.opened.or_none(), pa.binary()),
     }
     if view.buffer(Column.KEY, ColumnPart.DATA) is not None:
         columns["key"] = _binary(pa, view, Column.KEY, pa.utf8())

@@ -18,6 +18,7 @@ import numpy as np
 
 from ternmq.batch.layout import DUE_MAX_MS, ROWS_MAX, Column, ColumnPart, Encoding, Type
 from ternmq.batch.properties import BYTES, FLOAT, INTEGER, INTEGER_DIGITS_MAX
+from ternmq.batch.seal import SEAL_SIZE
 from ternmq.core.errors import ProtocolError
 
 Place = tuple[int, int, int, int]
@@ -80,6 +81,7 @@ COLUMN_RULES: dict[int, Rule] = {
     Column.EXPLICIT_ID: _rule(Type.BINARY, *TYPE_SHAPES[Type.BINARY]),
     Column.ORIGIN_APP: _rule(Type.UTF8, *TYPE_SHAPES[Type.UTF8]),
     Column.ORIGIN_ADDRESS: _rule(Type.BINARY, *TYPE_SHAPES[Type.BINARY]),
+    Column.SEAL: _rule(Type.BINARY, *TYPE_SHAPES[Type.BINARY]),
 }
 """Columns of messages. TRANSACTION is no column of rows: see `check_columns`."""
 
@@ -91,8 +93,8 @@ _TIMES = frozenset({int(Column.BORN), int(Column.EXPIRE), int(Column.DUE)})
 _UTF8, _DICTIONARY, _MAP = int(Type.UTF8), int(Type.DICTIONARY), int(Type.MAP)
 _OFFSETS, _VALUES = int(ColumnPart.OFFSETS), int(ColumnPart.VALUES)
 _PLAIN = int(Encoding.PLAIN)
-_ADDRESS_SIZES = (0, 18)
-"""None, or IPv6 and port."""
+_SIZES = {int(Column.ORIGIN_ADDRESS): (0, 18), int(Column.SEAL): (0, SEAL_SIZE)}
+"""Values of one size, or none: an address is IPv6 and port."""
 
 
 def check_columns(batch: bytearray | memoryview, parts: Parts, *, half: bool) -> None:
@@ -144,10 +146,10 @@ def _check_values(batch: bytearray | memoryview, parts: Parts, column: int, kind
         times = _numbers(view, parts[column, _VALUES], "<i8")
         if times.min() < 0 or times.max() > DUE_MAX_MS:
             raise ProtocolError(f"column {column}: times must be 0 to {DUE_MAX_MS}")
-    elif column == Column.ORIGIN_ADDRESS:
+    elif column in _SIZES:
         sizes = np.diff(_numbers(view, parts[column, _OFFSETS], "<i4"))
-        if not np.isin(sizes, _ADDRESS_SIZES).all():
-            raise ProtocolError("an address must have 18 bytes")
+        if not np.isin(sizes, _SIZES[column]).all():
+            raise ProtocolError(f"column {column}: a value must have {_SIZES[column][1]} bytes")
 
 
 def _numbers(view: memoryview, place: Place, kind: str) -> np.ndarray:

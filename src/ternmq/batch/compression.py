@@ -49,7 +49,7 @@ def compress(
     at = 0
     for first, end in itertools.pairwise(starts):
         raw = view[offsets[first] : offsets[end]]
-        chunk = _compress_one(raw, encoding)
+        chunk = compress_one(raw, encoding)
         table += CHUNK.pack(first, at, len(chunk), len(raw))
         chunks.append(chunk)
         at += len(chunk)
@@ -65,12 +65,13 @@ def decompress(data: Buffer, table: Buffer, encoding: int) -> bytes:
     if sum(chunk[3] for chunk in chunks) > BODY_SIZE_MAX:
         raise Corrupt(f"bodies claim more than {BODY_SIZE_MAX} bytes")
     return b"".join(
-        _decompress_one(view[offset : offset + size], raw_size, encoding)
+        decompress_one(view[offset : offset + size], raw_size, encoding)
         for _, offset, size, raw_size in chunks
     )
 
 
-def _compress_one(raw: Buffer, encoding: Encoding) -> bytes:
+def compress_one(raw: Buffer, encoding: Encoding) -> bytes:
+    """One chunk, or one body alone."""
     if encoding is Encoding.LZ4:
         return bytes(lz4.block.compress(raw, store_size=False))
     compressor = _compressors.pop() if _compressors else zstandard.ZstdCompressor(level=1)
@@ -80,7 +81,8 @@ def _compress_one(raw: Buffer, encoding: Encoding) -> bytes:
         _compressors.append(compressor)
 
 
-def _decompress_one(chunk: memoryview, raw_size: int, encoding: int) -> bytes:
+def decompress_one(chunk: memoryview, raw_size: int, encoding: int) -> bytes:
+    """What was compressed, of exactly this size; raises `Corrupt`."""
     if raw_size == 0:
         return b""
     try:

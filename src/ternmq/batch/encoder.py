@@ -8,8 +8,9 @@ broker stamps. Never splits a batch: `split_rows` says how to cut a long list fi
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +45,11 @@ from ternmq.core.ids import ProducerId
 from ternmq.core.units import MIB
 
 SMALL = 64  # Below this many rows plain Python beats numpy's fixed costs.
+NO_SUBJECT = (
+    "subject= is for topics whose bodies are encrypted: 'tern topic set NAME --master-key KEY', or "
+    "leave it out"
+)
+_SUBJECT = attrgetter("subject")
 _NO_STAMP = bytes(STAMP.size)
 _PADDING = [bytes(n) for n in range(8)]
 
@@ -65,6 +71,10 @@ class Outgoing:
     explicit_id: bytes | None = None
     delay_ms: int | None = None
     """The same, counted from the moment in which the delay server gets it."""
+    subject: str | None = None
+    """Whom it is about: its body is encrypted under a key of its own, which can be erased."""
+    seal: bytes | None = None
+    """The body is encrypted already, and how; see `batch.seal`. Never set by applications."""
 
 
 class RowOrigin(NamedTuple):
@@ -91,6 +101,8 @@ class Origin:
     producer: ProducerId
     in_order: bool = False
     """Its batches go out one after the other."""
+    sealed: bool = False
+    """Some of its rows have seals."""
 
 
 @dataclass(slots=True)
@@ -130,7 +142,44 @@ def encode_bodies(
         batch = _bare(bodies, origin, first_sequence, born_at_ms)
         return _checked(batch, len(bodies), BATCH_SIZE_MAX)
     pieces, body_size = _body_pieces(bodies, encoding)
-    count, attributes = len(bodies), 0
+    more, attributes = _alike(len(bodies), due, transaction)
+    pieces += more
+    batch = assemble(pieces, len(bodies), body_size, origin, first_sequence, born_at_ms, attributes)
+    return _checked(batch, len(bodies), BATCH_SIZE_MAX)
+
+
+def encode_sealed(
+    bodies: Sequence[bytes],
+    seals: Sequence[bytes | None],
+    *,
+    origin: Origin,
+    first_sequence: int,
+    born_at_ms: int,
+    due: Due | None = None,
+    transaction: bytes | None = None,
+) -> bytearray:
+    """Encodes bodies that are encrypted, each with its seal."""
+    pieces, body_size = _body_pieces(bodies, Encoding.PLAIN)
+    more, attributes = _alike(len(bodies), due, transaction)
+    pieces += _binary_pieces(Column.SEAL, Type.BINARY, list(seals)) + more
+    batch = assemble(pieces, len(bodies), body_size, origin, first_sequence, born_at_ms, attributes)
+    return _checked(batch, len(bodies), BATCH_SIZE_MAX)
+
+
+def with_seals(
+    messages: Sequence[Outgoing], bodies: Sequence[bytes], seals: Sequence[bytes | None]
+) -> list[Outgoing]:
+    """The same messages with encrypted bodies, to be encoded."""
+    return [
+        replace(message, body=body, seal=seal, subject=None)
+        for message, body, seal in zip(messages, bodies, seals, strict=True)
+    ]
+
+
+def _alike(count: int, due: Due | None, transaction: bytes | None) -> tuple[list[Piece], int]:
+    """What rows have that share everything but their bodies, and the attributes of the batch."""
+    pieces: list[Piece] = []
+    attributes = 0
     if due is not None:
         times = np.full(count, due.ms, "<i8").tobytes()
         pieces.append(Piece(Column.DUE, ColumnPart.VALUES, Type.INT64, times))
@@ -138,8 +187,7 @@ def encode_bodies(
     if transaction is not None:
         attributes |= int(Attribute.HALF)
         pieces.append(Piece(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, transaction))
-    batch = assemble(pieces, count, body_size, origin, first_sequence, born_at_ms, attributes)
-    return _checked(batch, len(bodies), BATCH_SIZE_MAX)
+    return pieces, attributes
 
 
 def _stays_plain(bodies: Sequence[bytes], encoding: Encoding) -> bool:
@@ -195,6 +243,10 @@ def encode_messages(
     explicit = [message.explicit_id for message in messages]
     if any(value is not None for value in explicit):
         pieces += _binary_pieces(Column.EXPLICIT_ID, Type.BINARY, explicit)
+    if origin.sealed:
+        pieces += _binary_pieces(Column.SEAL, Type.BINARY, [one.seal for one in messages])
+    if any(map(_SUBJECT, messages)):  # Those of sealed rows are gone by now.
+        raise BadRequest(NO_SUBJECT)
     if origins:
         pieces += _text_pieces(Column.ORIGIN_APP, [one.app or None for one in origins])
         addresses = [one.address or None for one in origins]

@@ -34,7 +34,7 @@ own) and then never changed: producers, logs, replicas, consumers and Spark shar
    160     8  first_sequence   producer's message number of row 0 (40 bits used)
    168     8  base_born_ms     when row 0 was made; all rows, where there is no born column
    176     4  schema_id        reserved, zero
-   180     4  key_id           encryption key; reserved, zero
+   180     4  key_id           zero: rows say themselves how they are encrypted, column SEAL
    184    16  spare            zero
    200     1  topic_size
    201     1  app_size
@@ -130,6 +130,8 @@ class Column(IntEnum):
     ORIGIN_ADDRESS = 13
     TRANSACTION = 14
     """Half batches: one DATA buffer that says what they belong to, see `batch.half`."""
+    SEAL = 15
+    """Rows whose body is encrypted: under which key, and how; see `batch.seal`."""
 
 
 class ColumnPart(IntEnum):

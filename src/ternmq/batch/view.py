@@ -28,7 +28,8 @@ from ternmq.batch.layout import (
     read_stamp,
 )
 from ternmq.batch.properties import PropertyValue, value_from_text
-from ternmq.core.errors import Corrupt
+from ternmq.batch.seal import OpenedBodies
+from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.ids import ProducerId, explicit_id_text, id_to_text
 from ternmq.core.units import align8
 
@@ -41,6 +42,8 @@ class BatchView:
         "_columns",
         "_data",
         "_header",
+        "_opened",
+        "_opened",
         "_parts",
         "_producer",
         "_raw",
@@ -66,6 +69,7 @@ class BatchView:
         self._parts: dict[tuple[int, int], tuple[int, int, int, int]] = {}
         self._bodies: list[bytes] | None = None
         self._raw: bytes | None = None
+        self._opened: OpenedBodies | None = None
         self._columns: dict[int, list[Any]] = {}
         at = align8(FIXED_SIZE + header.topic_size + header.app_size)
         end = at + DIRECTORY_ENTRY_SIZE * header.buffer_count
@@ -147,6 +151,32 @@ class BatchView:
             self._bodies = [data[first:end] for first, end in itertools.pairwise(offsets)]
             self._raw = None
         return self._bodies
+
+    @property
+    def sealed(self) -> bool:
+        """Some bodies are encrypted, and nobody has put in what they say yet."""
+        return (Column.SEAL, ColumnPart.DATA) in self._parts and self._opened is None
+
+    @property
+    def opened(self) -> OpenedBodies | None:
+        """What encrypted bodies say, once a reader has put it in."""
+        return self._opened
+
+    def seals(self) -> list[bytes | None]:
+        """Of every row: how its body is encrypted; None where it is not."""
+        return [seal or None for seal in self._binary(Column.SEAL)]
+
+    def seal(self, row: int) -> bytes | None:
+        return self.seals()[row]
+
+    def put_bodies(self, bodies: OpenedBodies) -> None:
+        """From here on these are the bodies: decrypted, by who has the keys."""
+        assert len(bodies) == self.count
+        self._bodies, self._raw, self._opened = bodies, None, bodies
+
+    def why_closed(self, row: int) -> TernError | None:
+        """Why the body of this row could not be decrypted, where that was tried."""
+        return None if self._opened is None else self._opened.error(self.place(row))
 
     def open_bodies(self) -> None:
         """Decompress them now if they are compressed, so that no body fails to read later; raises

@@ -43,7 +43,8 @@ from ternmq.client.model.outgoing import (
 )
 from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.model.times import shown
-from ternmq.client.producing.producer import Producer, Stats
+from ternmq.client.producing.producer import Producer
+from ternmq.client.producing.send_buffer import Stats
 from ternmq.client.producing.send_many import SendMany
 from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.client.reading.broadcast import Broadcast, BroadcastOptions
@@ -67,6 +68,7 @@ from ternmq.core.errors import BadRequest, Closed, TernError, Unavailable
 from ternmq.core.ids import ID_TEXT_SIZE, check_name, id_from_text, id_to_text
 from ternmq.core.log import get_logger
 from ternmq.discovery.url import parse_url, with_tls_files
+from ternmq.security.sealing.master_keys import find_master_keys
 
 T = TypeVar("T")
 
@@ -97,6 +99,7 @@ class Client:
         self._url = with_tls_files(plain, config.tls_files)
         if self._login is not None and config.app == DEFAULT_APP:
             config = replace(config, app=self._login.user)
+        self._masters = find_master_keys(config.keys, os.environ)
         self._config = config
         self._clock: Clock = clock or SystemClock()
         self._session: ClientSession | None = None
@@ -481,7 +484,9 @@ class Client:
         self._leave_parent()
         if self._closed:
             raise Closed("this client is closed")
-        self._session = ClientSession(self._url, self._config, self._clock, self._login)
+        self._session = ClientSession(
+            self._url, self._config, self._clock, self._login, self._masters
+        )
         return self._session
 
     def _leave_parent(self) -> None:

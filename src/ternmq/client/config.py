@@ -22,6 +22,7 @@ from ternmq.core.errors import BadConfig, TernError
 from ternmq.core.ids import check_name
 from ternmq.core.units import KIB, MIB
 from ternmq.security.access.secret import Secret
+from ternmq.security.sealing.master_keys import MasterKey, find_master_keys
 
 Compression = Literal["zstd", "lz4", "none"]
 OnFull = Literal["wait", "raise"]
@@ -88,6 +89,7 @@ class ConnectOptions(TypedDict, total=False):
     tls_ca: str | Path
     tls_certificate: str | Path
     tls_key: str | Path
+    keys: str | Mapping[str, str | MasterKey] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +162,9 @@ class ClientConfig:
     """The file with the certificate (PEM) that this client shows."""
     tls_key: str | Path = ""
     """And with its key, which only this user may read."""
+    keys: str | Mapping[str, str | MasterKey] | None = field(default=None, repr=False)
+    """Master keys of encrypted topics, by name: where each is ('file:PATH', 'env:VARIABLE'), or an
+    object that asks a key service."""
 
     def __post_init__(self) -> None:
         check_name("application", self.app)
@@ -172,6 +177,7 @@ class ClientConfig:
         elif not (self.token is None or isinstance(self.token, Secret) or callable(self.token)):
             raise BadConfig("token is a text, or a function that returns one")
         find_codec(self.codec)
+        find_master_keys(self.keys, {})
         for name, kind in _plain_kinds().items():
             _check(name, kind, getattr(self, name))
         if self.on_error is not None and not callable(self.on_error):

@@ -24,6 +24,7 @@ from ternmq.client.transport.user_login import Login
 from ternmq.core.clock import Clock
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.security.sealing.master_keys import MasterKeys
 
 if TYPE_CHECKING:
     from ternmq.client.spool.spooling_producer import SpoolingProducer
@@ -35,7 +36,12 @@ class ClientSession:
     """The parts of one client."""
 
     def __init__(
-        self, url: str, config: ClientConfig, clock: Clock, login: Login | None = None
+        self,
+        url: str,
+        config: ClientConfig,
+        clock: Clock,
+        login: Login | None = None,
+        masters: MasterKeys | None = None,
     ) -> None:
         self.life = life.number
         self.cluster = Cluster(
@@ -45,6 +51,8 @@ class ClientSession:
             login=login,
             refresh_s=config.refresh_interval,
         )
+        if masters is not None:
+            self.cluster.keyring.use(masters, clock)
         self.producer: Producer | None = None
         self.spooling: SpoolingProducer | None = None
         """The producer, if there is a spool."""

@@ -114,6 +114,18 @@ class Corrupt(TernError):
     code = "corrupt"
 
 
+class KeyNotFound(TernError):
+    """A body is encrypted, or has to be, and the key for it is not here."""
+
+    code = "key_not_found"
+
+
+class Erased(TernError):
+    """The key of this body was deleted: nobody can read it any more."""
+
+    code = "erased"
+
+
 class BufferFull(TernError):
     """The client's send buffer is full; wait, or slow down."""
 

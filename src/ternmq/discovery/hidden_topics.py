@@ -17,6 +17,9 @@ LIMIT_PREFIX = "%limit."
 ACCESS_PREFIX = "%access."
 """Its settings hold one identity: how it proves itself, and what it may do."""
 
+KEY_PREFIX = "%key."
+"""Its settings hold one wrapped data key of an encrypted topic."""
+
 
 def dead_topic(group: str) -> str:
     """The topic that keeps a group's dead letters. It may be read."""
@@ -63,6 +66,17 @@ def access_topic(identity: str) -> str:
 def access_identity(topic: str) -> str:
     """Whom such a topic is about."""
     return topic.removeprefix(ACCESS_PREFIX).replace(RESERVED, "*")
+
+
+def key_topic(topic: str, label: str) -> str:
+    """The topic that keeps a data key; '%' is no letter of a topic's name."""
+    return f"{KEY_PREFIX}{topic}{RESERVED}{label}"
+
+
+def key_owner(name: str) -> tuple[str, str]:
+    """Topic and label of the data key that such a topic keeps."""
+    topic, _, label = name.removeprefix(KEY_PREFIX).partition(RESERVED)
+    return topic, label
 
 
 def plain_name(topic: str) -> str:

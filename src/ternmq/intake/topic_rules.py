@@ -8,8 +8,9 @@ import numpy as np
 
 from ternmq.batch.check import Incoming
 from ternmq.batch.layout import BATCH_SIZE_MAX, Column, ColumnPart
+from ternmq.batch.seal import TAG_SIZE
 from ternmq.batch.view import BatchView
-from ternmq.core.errors import BadName, TooLarge, TopicNotFound, Unauthorized
+from ternmq.core.errors import BadName, BadRequest, TooLarge, TopicNotFound, Unauthorized
 from ternmq.core.ids import check_name
 from ternmq.discovery.hidden_topics import RESERVED
 from ternmq.wire.messages.topics import Topic
@@ -27,8 +28,9 @@ def check_app(topic: Topic, app: str) -> None:
 
 
 def check_body_sizes(topic: Topic, incoming: Incoming, batch: Payload) -> None:
-    """A limit below that of batches counts a body as it is before compression."""
-    limit = topic.settings.body_size_max
+    """A limit below that of batches counts a body as it is before compression; an encrypted one as
+    it is sent, without what encryption adds."""
+    limit = topic.settings.body_size_max + (TAG_SIZE if topic.settings.master_key else 0)
     if incoming.body_size <= limit or limit >= BATCH_SIZE_MAX:
         return
     offsets = BatchView(batch).buffer(Column.BODY, ColumnPart.OFFSETS)
@@ -38,6 +40,18 @@ def check_body_sizes(topic: Topic, incoming: Incoming, batch: Payload) -> None:
             f"a body of {largest} bytes; topic {topic.name!r} takes at most {limit}: send a link "
             f"to large data, or raise it with 'tern topic set {topic.name} --body-size-max'"
         )
+
+
+def check_sealed(topic: Topic, batch: Payload) -> None:
+    """A topic with a master key takes encrypted bodies only."""
+    view = BatchView(batch)
+    if view.sealed and None not in view.seals():
+        return
+    raise BadRequest(
+        f"topic {topic.name!r} takes encrypted bodies only (master key "
+        f"{topic.settings.master_key!r}), and these are not: a client that was connected before "
+        "that was set learns of it in a moment, send again; one before 0.2 cannot encrypt"
+    )
 
 
 def check_new_topic(name: str, *, auto_create: bool) -> None:

@@ -33,7 +33,7 @@ from ternmq.core.ids import check_name
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
-from ternmq.discovery.hidden_topics import ACCESS_PREFIX, refused_topic
+from ternmq.discovery.hidden_topics import ACCESS_PREFIX, KEY_PREFIX, refused_topic
 from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
 from ternmq.meta.batching import Batching
@@ -133,14 +133,20 @@ class MetaDirectory(TopicTable, StandingTable):
         if found is not None:
             return found
         _check_own_or_name("topic", name)
-        if len(self._topics) >= self._topics_max and not name.startswith("%"):
+        if not name.startswith("%") and (count := self._count()) >= self._topics_max:
             raise OverLimit(
-                f"there are {len(self._topics)} topics already, and topics_max is "
+                f"there are {count} topics already, and topics_max is "
                 f"{self._topics_max}; delete some ('tern topic delete'), or raise it on the meta "
                 "servers"
             )
         new = NewTopic(name=name, settings=settings, created_at_ms=self._clock.now_ms())
         return await self._new_topics.ask(name, new)
+
+    def _count(self) -> int:
+        """Of topics, without the keys of encrypted ones, which have a bound of their own."""
+        if len(self._topics) < self._topics_max:
+            return len(self._topics)
+        return sum(not name.startswith(KEY_PREFIX) for name in self._topics)
 
     async def change_topic(self, name: str, change: Change) -> Topic:
         """Replace a topic's settings, durably; everybody who looks it up sees them at once."""
@@ -171,7 +177,7 @@ class MetaDirectory(TopicTable, StandingTable):
     def _add_topics(self, topics: Sequence[Topic]) -> None:
         for topic in topics:
             self._topics[topic.name] = topic
-            if _in_routes(topic.settings) or topic.name.startswith(ACCESS_PREFIX):
+            if _in_routes(topic.settings) or topic.name.startswith((ACCESS_PREFIX, KEY_PREFIX)):
                 self._tell_changed(topic)
 
     def _drop_topics(self, topics: list[Topic]) -> None:
@@ -382,4 +388,7 @@ def _check_own_or_name(kind: str, name: str) -> None:
 def _in_routes(settings: TopicSettings) -> bool:
     """Clients learn of it with the routes."""
     placed = settings.placement or settings.broker_groups or settings.on_groups
-    return bool(placed) or settings.body_size_max != TopicSettings().body_size_max
+    return (
+        bool(placed or settings.master_key)
+        or settings.body_size_max != TopicSettings().body_size_max
+    )

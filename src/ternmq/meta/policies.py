@@ -6,14 +6,17 @@ import msgspec
 
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
+from ternmq.core.units import DAY_MS, HOUR_MS
 from ternmq.discovery.hidden_topics import LIMIT_PREFIX, consume_limit, send_limit
 from ternmq.wire.messages.limits import AppLimit, LimitSet, TopicSet
 from ternmq.wire.messages.order_keys import Home
-from ternmq.wire.messages.topics import Topic, TopicSettings
+from ternmq.wire.messages.servers import Encryption
+from ternmq.wire.messages.topics import KEY_PERIOD_MS, Topic, TopicSettings
 
 RATE_MAX = 10**12
 BODY_SIZE_MAX = 4 * 1024 * 1024
 GROUPS_MAX = 1_000
+KEY_PERIOD_MS_MIN, KEY_PERIOD_MS_MAX = HOUR_MS, 3_650 * DAY_MS
 NO_LIMIT = TopicSettings()
 
 
@@ -40,7 +43,21 @@ def check_settings(wanted: TopicSet | TopicSettings) -> None:
         check_name("broker group", group)
     if wanted.broker_groups is not None and not 0 <= wanted.broker_groups <= GROUPS_MAX:
         raise BadRequest(f"broker_groups is {wanted.broker_groups}; it can be 0 (all) to 1000")
+    if wanted.master_key:
+        check_name("master key", wanted.master_key)
+    period_ms = wanted.key_period_ms
+    if period_ms and not KEY_PERIOD_MS_MIN <= period_ms <= KEY_PERIOD_MS_MAX:
+        raise BadRequest("key_period is a time of 1 hour to 3650 days, or 0 for 30 days")
     _check_rates(wanted.rate, wanted.bytes_rate)
+
+
+def encryption_of(settings: TopicSettings) -> Encryption | None:
+    """How producers encrypt bodies; None: not at all."""
+    if not settings.master_key:
+        return None
+    return Encryption(
+        master_key=settings.master_key, period_ms=settings.key_period_ms or KEY_PERIOD_MS
+    )
 
 
 def home_of(settings: TopicSettings) -> Home | None:

@@ -23,6 +23,7 @@ from ternmq.core.units import KIB
 from ternmq.discovery.access_news import follow_access
 from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.meta.access.access_commands import AccessCommands
+from ternmq.meta.access.key_commands import KeyCommands
 from ternmq.meta.access.token_commands import TokenCommands
 from ternmq.meta.config import HEARTBEAT_MS
 from ternmq.meta.connected_clients import ConnectedClients
@@ -31,6 +32,7 @@ from ternmq.meta.policies import (
     app_limit,
     body_limit_of,
     check_settings,
+    encryption_of,
     home_of,
     limit_changes,
     limited_apps,
@@ -87,10 +89,14 @@ from ternmq.wire.messages.standings import (
 )
 from ternmq.wire.messages.stats import Status
 from ternmq.wire.messages.topics import (
+    KeyErase,
     Topic,
     TopicCreate,
     TopicFind,
     TopicIds,
+    TopicKeyFind,
+    TopicKeyMake,
+    TopicKeyQuery,
     TopicNamed,
     Topics,
     TopicSettings,
@@ -155,6 +161,7 @@ class MetaRouter:
             data_dir=identity.data_dir,
             now_ms=clock.now_ms,
         )
+        self._keys = KeyCommands(directory, data_dir=identity.data_dir)
         self._table: dict[int, Handle] = self._commands(
             ServerCommands(directory), StandingCommands(directory, self.registrar)
         )
@@ -206,6 +213,10 @@ class MetaRouter:
             Command.TOKEN_LIST: granted(TokenFind, self._tokens.find),
             Command.TOKEN_REVOKE: granted(TokenRevoke, self._tokens.revoke),
             # Operators.
+            Command.TOPIC_KEY_MAKE: later(TopicKeyMake, self._keys.make),
+            Command.TOPIC_KEY_FIND: later(TopicKeyFind, self._keys.find),
+            Command.TOPIC_KEY_LIST: later(TopicKeyQuery, self._keys.list),
+            Command.KEY_ERASE: later(KeyErase, self._keys.erase),
             Command.STANDINGS: later(StandingFind, standings.find),
             Command.MEMBER_LEAD: self._lead(standings),
             Command.MEMBER_FORGET: later(MemberForget, standings.change),
@@ -343,10 +354,12 @@ class MetaRouter:
         else:
             self._routes.set_home(topic.name, home_of(topic.settings))
             self._routes.limit_bodies(topic.name, body_limit_of(topic.settings))
+            self._routes.encrypt(topic.name, encryption_of(topic.settings))
 
     def _gone(self, topic: Topic) -> None:
         self._routes.set_home(topic.name, None)
         self._routes.limit_bodies(topic.name, None)
+        self._routes.encrypt(topic.name, None)
 
     async def _set_topic(self, wanted: TopicSet) -> Record:
         if wanted.name.startswith("%"):

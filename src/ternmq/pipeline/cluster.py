@@ -40,7 +40,7 @@ APP = "spark"
 STAGED_S = 72 * 3600.0
 """So long rows of the sink wait for their commit: a driver may be down in between."""
 
-_clusters: dict[str, "ClusterView"] = {}
+_clusters: dict[tuple[str, str], "ClusterView"] = {}
 
 
 class Bounds(NamedTuple):
@@ -53,8 +53,9 @@ class Bounds(NamedTuple):
 class ClusterView:
     """Blocking access for one process. Made by `cluster`."""
 
-    def __init__(self, url: str) -> None:
-        self._client: Client = connect_async(url, app=APP)
+    def __init__(self, url: str, keys: str = "") -> None:
+        self._keys = bool(keys)
+        self._client: Client = connect_async(url, app=APP, keys=keys)
         loop_thread().run(_started(self._client))
         self._bounds: dict[TopicPlace, tuple[float, Bounds]] = {}
         self._topic_ids: tuple[float, dict[str, int]] = (-IDS_REMEMBER_S, {})
@@ -164,13 +165,20 @@ class ClusterView:
             for piece in self._walk(place, first, end, columns, replica=True):
                 still = still + 1 if piece.following <= at else 0
                 at = max(at, piece.following)
-                yield piece.envelopes
+                yield self._opened(piece.envelopes)
                 if still == REPLICA_STILL_MAX:
                     break
             if at >= end:
                 return
         for piece in self._walk(place, at, end, columns):
-            yield piece.envelopes
+            yield self._opened(piece.envelopes)
+
+    def _opened(self, envelopes: list[Envelope]) -> list[Envelope]:
+        """Decrypted, where keys were given."""
+        if self._keys and any(envelope.batch.sealed for envelope in envelopes):
+            opening = [(envelope.batch, envelope.selection) for envelope in envelopes]
+            loop_thread().run(self._client.cluster.keyring.open_all(opening))
+        return envelopes
 
     def _walk(
         self,
@@ -287,11 +295,12 @@ class ClusterView:
             return None
 
 
-def cluster(url: str) -> ClusterView:
-    """This process's access to a cluster."""
-    found = _clusters.get(url)
+def cluster(url: str, keys: str = "") -> ClusterView:
+    """This process's access to a cluster. With `keys` (as in TERN_KEYS) bodies are decrypted, and
+    encrypted; what the environment names is not used, so that no job decrypts unasked."""
+    found = _clusters.get((url, keys))
     if found is None:
-        found = _clusters[url] = ClusterView(url)
+        found = _clusters[url, keys] = ClusterView(url, keys)
     return found
 
 

@@ -16,6 +16,7 @@ from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 from ternmq.discovery.hidden_topics import DEAD_PREFIX
 from ternmq.pipeline.positions import TopicPlace
+from ternmq.security.sealing.master_keys import find_master_keys
 
 DEFAULT_URL = "tern://127.0.0.1:7700"
 EARLIEST, LATEST = -2, -1
@@ -44,10 +45,11 @@ SOURCE = (
     "minPartitions",
     "maxRecordsPerPartition",
     "failOnDataLoss",
+    "keys",
 )
 
 
-SINK = ("url", "topic", "jobId")
+SINK = ("url", "topic", "jobId", "keys")
 SPARKS_OWN = ("checkpointLocation", "queryName", "path")
 """Options that Spark takes for itself and hands on all the same."""
 
@@ -82,6 +84,8 @@ class SourceOptions:
     partitions_min: int = 0
     partition_rows_max: int = 0
     fail_on_data_loss: bool = True
+    keys: str = ""
+    """Where master keys of encrypted topics are, as in TERN_KEYS; empty: nothing is decrypted."""
 
     def wants(self, topic: str) -> bool:
         """Is this topic one of the query's?"""
@@ -144,6 +148,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         partitions_min=_count(options, "minPartitions"),
         partition_rows_max=_count(options, "maxRecordsPerPartition"),
         fail_on_data_loss=_truth(options, "failOnDataLoss", True),
+        keys=_keys(options),
     )
 
 
@@ -154,6 +159,7 @@ class SinkOptions:
     """Empty: a column says it."""
     job_id: str
     """Empty in streams, and where a batch is written without one."""
+    keys: str = ""
 
 
 def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -168,7 +174,14 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         raise BadRequest("a stream knows its micro-batches by its checkpoint: leave jobId out")
     if len(job_id.encode()) > JOB_ID_SIZE_MAX:
         raise BadRequest(f"jobId has at most {JOB_ID_SIZE_MAX} bytes")
-    return SinkOptions(url=url_of(options), topic=topic, job_id=job_id)
+    return SinkOptions(url=url_of(options), topic=topic, job_id=job_id, keys=_keys(options))
+
+
+def _keys(options: Mapping[str, str]) -> str:
+    """Checked by name; the keys themselves are read where tasks run."""
+    keys = options.get("keys", "")
+    find_master_keys(keys, {})
+    return keys
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, bool]:

@@ -28,7 +28,7 @@ from ternmq.wire.messages.read import Sought
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import BrokerGroupKind, HandedOver, Standing
 from ternmq.wire.messages.stats import GroupFigures, Status, TopicFigures
-from ternmq.wire.messages.topics import Topic, TopicSettings
+from ternmq.wire.messages.topics import Topic, TopicKey, TopicSettings
 from ternmq.wire.messages.transactions import HalfEnded, HalfOpens
 
 
@@ -62,12 +62,22 @@ class Admin:
 
     def set_topic(self, name: str, **changes: Any) -> Topic:
         """Change settings: rate, bytes_rate, over_limit, paused, consume_paused, closed, apps,
-        body_size_max, keep_ms, broker_groups, on_groups. A rate of 0 is no limit."""
+        body_size_max, keep_ms, broker_groups, on_groups, master_key, key_period_ms. A rate of 0 is
+        no limit."""
         return run(self._admin.set_topic(name, **changes))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its messages and groups."""
         run(self._admin.delete_topic(name))
+
+    def topic_keys(self, topic: str) -> list[TopicKey]:
+        """The data keys of an encrypted topic, newest first, without what is wrapped."""
+        return run(self._admin.topic_keys(topic))
+
+    def erase(self, subject: str, topic: str = "") -> list[str]:
+        """Delete the keys of a subject, in one topic or in all: every copy of every body that was
+        sent with `subject=` becomes unreadable. Returns the topics that had one. For good."""
+        return run(self._admin.erase(subject, topic))
 
     def topic_figures(self, topic: str) -> list[TopicFigures]:
         """Rates, refusals and what was put aside, of each broker group."""

@@ -15,7 +15,7 @@ from ternmq.client.model.codec import Codec, CodecName
 from ternmq.client.model.durations import Duration
 from ternmq.client.model.outgoing import SendManyOptions, SendOptions
 from ternmq.client.model.receipt import BatchReceipt, Receipt
-from ternmq.client.producing.producer import Stats
+from ternmq.client.producing.send_buffer import Stats
 from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.client.reading.broadcast import BroadcastOptions
 from ternmq.client.reading.find import Finding, FindOptions

@@ -32,6 +32,11 @@ class ConsumerCalls:
     def closed(self) -> bool:
         return self._consumer.closed
 
+    @property
+    def erased(self) -> int:
+        """Messages so far that were acked unseen, since their keys were deleted."""
+        return self._consumer.erased
+
     def close(self) -> None:
         """Stop pulling, send what is settled, give the rest back."""
         run(self._consumer.close())

@@ -50,6 +50,7 @@ ACTIONS: dict[Command, Action] = {
     Command.HALF_END: Action.PUBLISH,
     Command.DETACHED_END: Action.PUBLISH,
     Command.CHECKER: Action.PUBLISH,
+    Command.TOPIC_KEY_MAKE: Action.PUBLISH,
     Command.JOIN: Action.SUBSCRIBE,
     Command.PULL: Action.SUBSCRIBE,
     Command.ACK: Action.SUBSCRIBE,
@@ -60,6 +61,7 @@ ACTIONS: dict[Command, Action] = {
     Command.FIND: Action.READ,
     Command.READ_DELIVERIES: Action.READ,
     Command.REPLAY_OPEN: Action.READ,
+    Command.TOPIC_KEY_FIND: Action.READ,
     Command.DELAY_CHANGE: Action.DELAY,
     Command.DELAY_FIND: Action.DELAY,
     Command.DELAY_COUNT: Action.DELAY,
@@ -83,6 +85,8 @@ ACTIONS: dict[Command, Action] = {
     Command.TOPIC_SET: Action.MANAGE,
     Command.TOPIC_DELETE: Action.MANAGE,
     Command.LIMIT_SET: Action.MANAGE,
+    Command.TOPIC_KEY_LIST: Action.MANAGE,
+    Command.KEY_ERASE: Action.MANAGE,
     Command.ROUTES: Action.DESCRIBE,
     Command.STANDINGS: Action.DESCRIBE,
     Command.TOPIC_LIST: Action.DESCRIBE,
@@ -125,6 +129,7 @@ ACTIONS: dict[Command, Action] = {
 
 ALSO_BY: dict[int, Action] = {
     Command.READ: Action.SUBSCRIBE,
+    Command.TOPIC_KEY_FIND: Action.SUBSCRIBE,
     Command.GROUP_CREATE: Action.SUBSCRIBE,
     Command.GROUP_SET: Action.SUBSCRIBE,
 }

@@ -101,6 +101,11 @@ class Command(IntEnum):
     TOKEN_LIST = 115
     TOKEN_REVOKE = 116
 
+    TOPIC_KEY_MAKE = 150
+    TOPIC_KEY_FIND = 151
+    TOPIC_KEY_LIST = 152
+    KEY_ERASE = 153
+
 
 class Flag(IntFlag):
     """How to read a frame."""

@@ -16,7 +16,15 @@ from ternmq.wire.messages.order_keys import KeyResume, PlaceChange
 from ternmq.wire.messages.publish import Confirm, Find
 from ternmq.wire.messages.servers import Withdraw
 from ternmq.wire.messages.stats import StatusQuery, TopicFiguresFind
-from ternmq.wire.messages.topics import TopicCreate, TopicNamed, asked_once
+from ternmq.wire.messages.topics import (
+    KeyErase,
+    TopicCreate,
+    TopicKeyFind,
+    TopicKeyMake,
+    TopicKeyQuery,
+    TopicNamed,
+    asked_once,
+)
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, unpack
 
@@ -139,6 +147,10 @@ RESOURCES: dict[Command, Finder] = {
     Command.TOPIC_SET: _named(limits.TopicSet, topic="name"),
     Command.TOPIC_DELETE: _named(TopicNamed, topic="name"),
     Command.LIMIT_SET: _named(limits.LimitSet, app="app"),
+    Command.TOPIC_KEY_MAKE: _named(TopicKeyMake, topic="topic"),
+    Command.TOPIC_KEY_FIND: _named(TopicKeyFind, topic="topic"),
+    Command.TOPIC_KEY_LIST: _named(TopicKeyQuery, topic="topic"),
+    Command.KEY_ERASE: _named(KeyErase, topic="topic"),
     # Lists, of which only what may be seen is shown: `rpc/guarded/narrowing.py`.
     Command.ROUTES: _nothing,
     Command.STANDINGS: _nothing,

@@ -12,6 +12,7 @@ from tests.integration.databases import Server, Servers
 from tests.integration.processes import NodeFactory
 from tests.integration.zookeeper import ZooKeeper
 from tests.unit.meta.access.test_access_commands import *  # noqa: F403
+from tests.unit.meta.access.test_key_commands import *  # noqa: F403
 from tests.unit.meta.conftest import Opener, registry
 from tests.unit.meta.registries.test_registry import *  # noqa: F403
 from tests.unit.meta.registries.test_registry import a_topic

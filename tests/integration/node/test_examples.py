@@ -72,6 +72,14 @@ SHOWN = {
         "o-3: unknown; the broker asks the checker",
         "o-3: committed by the checker",
     ],
+    "17_encryption.py": [
+        "with the key   o-1: an order of Ada",
+        "with the key   o-2: an order of Bob",
+        "without it     o-1: key_not_found",
+        r"erased         ada in \['example.encryption'\]",
+        "afterwards     o-1: erased",
+        "afterwards     o-2: an order of Bob",
+    ],
     "07_many_consumers.py": [
         "dora left after 50",
         "handled 2000 different messages, shared: True",

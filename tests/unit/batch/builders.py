@@ -1,5 +1,7 @@
 """Builders for batches in tests."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from ternmq.batch import layout
@@ -37,7 +39,9 @@ encodings = st.sampled_from(list(Encoding))
 def a_batch(
     rows: list[Outgoing], *, encoding: Encoding = Encoding.ZSTD, stamped: bool = True
 ) -> bytearray:
-    batch = encode_messages(rows, origin=ORIGIN, first_sequence=7, encoding=encoding)
+    sealed = any(row.seal is not None for row in rows)
+    origin = replace(ORIGIN, sealed=sealed)
+    batch = encode_messages(rows, origin=origin, first_sequence=7, encoding=encoding)
     if stamped:
         stamp = layout.Stamp(
             offset=4096,

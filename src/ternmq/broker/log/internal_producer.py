@@ -101,7 +101,8 @@ class InternalProducer:
     def batch(
         topic: Topic, messages: Sequence[Outgoing], producer: ProducerId, first_sequence: int
     ) -> bytearray:
-        origin = Origin(topic=topic.name, app=APP, producer=producer)
+        sealed = any(one.seal is not None for one in messages)
+        origin = Origin(topic=topic.name, app=APP, producer=producer, sealed=sealed)
         copies = [one.origin for one in messages if isinstance(one, CopiedMessage)]
         return encode_messages(
             messages,
@@ -159,6 +160,7 @@ def copy_of(view: BatchView, row: int, properties: dict[str, PropertyValue]) -> 
         priority=readable(view.priority, 0),
         born_at_ms=min(max(readable(view.born_at_ms, 0), 0), DUE_MAX_MS),
         explicit_id=readable(view.id_bytes, b"") or view.own_id(row),
+        seal=readable(view.seal, None),
         origin=RowOrigin(readable(view.origin_app, ""), readable(view.origin_address, b"")),
     )
     if damage:
@@ -169,7 +171,9 @@ def copy_of(view: BatchView, row: int, properties: dict[str, PropertyValue]) -> 
 def without_body(copy: Outgoing) -> Outgoing:
     """Says what is missing; the message itself stays where `%topic` and `%sequence` say."""
     size = f"its body of {len(copy.body)} bytes does not fit beside what is said about it"
-    return replace(copy, body=b"", properties={**(copy.properties or {}), "%damaged": size})
+    return replace(
+        copy, body=b"", seal=None, properties={**(copy.properties or {}), "%damaged": size}
+    )
 
 
 def without_properties(copy: Outgoing) -> Outgoing:

@@ -38,7 +38,7 @@ from ternmq.intake.pending_batches import (
     append_of,
     used_elsewhere,
 )
-from ternmq.intake.topic_rules import check_body_sizes
+from ternmq.intake.topic_rules import check_body_sizes, check_sealed
 from ternmq.rpc.peer import Peer
 from ternmq.storage.messages.message_log import Append
 from ternmq.wire.frame import Frame
@@ -213,6 +213,8 @@ class Publisher:
                 self._topics.check_app(topic, peer)
             if incoming.body_size > settings.body_size_max and not from_delay_server(peer):
                 check_body_sizes(topic, incoming, batch)
+            if settings.master_key and not from_delay_server(peer):
+                check_sealed(topic, batch)
         except TernError as error:
             rows = incoming.row_count
             self._traffic.refuse(

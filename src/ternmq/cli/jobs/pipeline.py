@@ -4,6 +4,7 @@ Every job runs on this machine (`local[*]`) unless `--master` says otherwise. Sp
 by the jobs that use it; `find` answers without starting it.
 """
 
+import os
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -30,6 +31,7 @@ from ternmq.cli.terminal.output import (
 from ternmq.cli.terminal.starts import parse_start
 from ternmq.core.errors import BadRequest
 from ternmq.core.units import parse_duration_ms
+from ternmq.security.sealing.master_keys import VARIABLE, find_master_keys
 
 app = typer.Typer(
     help="Spark jobs: archive, trace, replay, dead letters; and finding messages in the archive.",
@@ -62,6 +64,14 @@ def warm_up(as_json: Json = False) -> None:
         say(str(made))
 
 
+Format = Annotated[
+    str, typer.Option("--format", help="parquet, or delta: a Delta log beside the files.")
+]
+Decrypt = Annotated[
+    bool, typer.Option("--decrypt", help="Write bodies of encrypted topics plain, by TERN_KEYS.")
+]
+
+
 @app.command("archive")
 def archive(
     to: Annotated[str, typer.Option("--to", help="A folder, or a url such as s3://bucket/path.")],
@@ -74,12 +84,11 @@ def archive(
     deliveries: Annotated[
         bool, typer.Option("--deliveries/--no-deliveries", help="Archive delivery records too.")
     ] = True,
-    form: Annotated[
-        str, typer.Option("--format", help="parquet, or delta: a Delta log beside the files.")
-    ] = "parquet",
+    form: Format = "parquet",
     fail_on_data_loss: Annotated[
         bool, typer.Option("--fail-on-data-loss", help="Stop where messages were already removed.")
     ] = False,
+    decrypt: Decrypt = False,
     master: Master = None,
     conf: Conf = None,
     url: Url = URL,
@@ -97,6 +106,7 @@ def archive(
         fail_on_data_loss=fail_on_data_loss,
         topics=_names(topics),
         delta=form == "delta",
+        keys=_keys() if decrypt else "",
     )
     prepared(job)  # Before Spark takes its seconds to start.
     done = {"rounds": 0, "messages": 0, "deliveries": 0, "files": 0, "unreadable": 0}
@@ -401,6 +411,15 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadRequest(f"cannot write to {path}: {error.strerror}") from error
+
+
+def _keys() -> str:
+    """Where the master keys are, for --decrypt."""
+    named = os.environ.get(VARIABLE, "")
+    if not named:
+        raise BadRequest(f"--decrypt needs master keys: export {VARIABLE}=NAME=file:PATH")
+    find_master_keys(named, {})
+    return named
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -69,9 +69,15 @@ async def _export(
     file.write(head_line({name: (await mq.admin.topic(name)).settings for name in topics}))
     counts: Counter[str] = Counter()
     for topic in topics:
+        erased = 0
         async for message in mq.read(topic, start=start):
+            if message.erased:
+                erased += 1
+                continue
             file.write(message_line(message))
             counts[topic] += 1
+        if erased:
+            note(f"{topic}: {erased} erased messages are left out")
     file.write(end_line({name: counts[name] for name in topics}))
     file.flush()
     return counts

@@ -39,6 +39,14 @@ class Sent:
     last: "Receipt"
 
 
+Subject = Annotated[
+    str | None, typer.Option(help="Whom it is about: see `tern erase`; encrypted topics only.")
+]
+Priority = Annotated[
+    int | None, typer.Option(help="0 to 255; groups with --priority on take higher ones first.")
+]
+
+
 def send(
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     bodies: Annotated[
@@ -51,9 +59,8 @@ def send(
         list[str] | None,
         typer.Option("--property", metavar="NAME=TEXT", help="Repeat it; NAME:=12 for a number."),
     ] = None,
-    priority: Annotated[
-        int | None, typer.Option(help="0 to 255; groups with --priority on take higher ones first.")
-    ] = None,
+    subject: Subject = None,
+    priority: Priority = None,
     ttl: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Not handed out after this: 30s, 2h.")
     ] = None,
@@ -90,6 +97,7 @@ def send(
         key=key,
         tag=tag,
         order_key=order_key,
+        subject=subject,
         priority=priority,
         ttl=None if ttl is None else parse_delay(ttl),
         confirm_group=confirm_group,

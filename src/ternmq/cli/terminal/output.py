@@ -17,6 +17,7 @@ import typer
 
 from ternmq.cli.terminal.printable import json_text, printable, printable_lines
 from ternmq.client.model.times import time_from_ms
+from ternmq.core.errors import Erased, KeyNotFound
 from ternmq.core.units import GIB, KIB, MIB
 
 BODY_PREVIEW_MAX = 60
@@ -162,6 +163,7 @@ def message_fields(message: Any) -> dict[str, Any]:
     body = readable(message, "body", None)
     if body is None:
         unreadable.append("body")
+        fields["erased"] = bool(readable(message, "erased", False))
     else:
         try:
             fields["body"] = bytes(body).decode()
@@ -181,8 +183,12 @@ def readable(message: Any, name: str, otherwise: Any = UNREADABLE) -> Any:
 
 def shown_body(message: Any) -> str:
     """The start of its body."""
-    body = readable(message, "body", None)
-    return UNREADABLE if body is None else preview(body)
+    try:
+        return preview(message.body)
+    except (Erased, KeyNotFound) as error:
+        return "(erased)" if isinstance(error, Erased) else "(encrypted, and no key for it here)"
+    except Exception:
+        return UNREADABLE
 
 
 def text_or_base64(data: bytes) -> str:

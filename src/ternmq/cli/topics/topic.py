@@ -12,9 +12,9 @@ from ternmq.cli.topics.topic_keep import KeepCost, keep_cost, parse_keep, shown_
 from ternmq.cli.topics.watch import Watch, show_again, shown_rates
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
-from ternmq.core.units import parse_size
+from ternmq.core.units import DAY_MS, parse_duration_ms, parse_size
 from ternmq.wire.messages.stats import Rates, TopicFigures, TopicStatus
-from ternmq.wire.messages.topics import Topic, TopicSettings
+from ternmq.wire.messages.topics import KEY_PERIOD_MS, Topic, TopicSettings
 
 if TYPE_CHECKING:
     from ternmq.client.admin.admin import Admin
@@ -25,6 +25,15 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+
+
+MasterKeyName = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Encrypt bodies, under this master key of the clients."),
+]
+KeyPeriod = Annotated[
+    str | None, typer.Option(metavar="TIME", help="With it: another data key this often; 30d.")
+]
 
 
 @app.command()
@@ -39,6 +48,8 @@ def create(
     apps: Annotated[
         list[str] | None, typer.Option("--app", help="An application that may; repeat it.")
     ] = None,
+    master_key: MasterKeyName = None,
+    key_period: KeyPeriod = None,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -49,7 +60,11 @@ def create(
     for one in apps or []:
         check_name("application", one)
     settings = TopicSettings(
-        closed=closed, apps=apps or [], body_size_max=parse_size(body_size_max)
+        closed=closed,
+        apps=apps or [],
+        body_size_max=parse_size(body_size_max),
+        master_key=master_key or "",
+        key_period_ms=parse_duration_ms(key_period) if key_period else 0,
     )
 
     async def job(mq: "Client") -> Topic:
@@ -207,6 +222,8 @@ def change(
         str | None,
         typer.Option(metavar="N|NAMES", help="Store on so many broker groups, or on a,b; 0: all."),
     ] = None,
+    master_key: MasterKeyName = None,
+    key_period: KeyPeriod = None,
     yes: Yes = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --keep: say what would go, change nothing.")
@@ -222,6 +239,8 @@ def change(
         "closed": closed,
         "apps": apps or None,
         "keep_ms": parse_keep(keep),
+        "master_key": master_key,
+        "key_period_ms": parse_duration_ms(key_period) if key_period else None,
         **_home(broker_groups),
     }
     if dry_run and keep is None:
@@ -316,6 +335,8 @@ def _fields(topic: Topic) -> dict[str, object]:
         "paused": topic.settings.paused,
         "consume_paused": topic.settings.consume_paused,
         "keep_ms": topic.settings.keep_ms,
+        "master_key": topic.settings.master_key,
+        "key_period_ms": topic.settings.key_period_ms,
     }
 
 
@@ -328,6 +349,18 @@ def _facts(topic: Topic) -> dict[str, object]:
         "sending": "paused" if settings.paused else "running",
         "consuming": "paused" if settings.consume_paused else "running",
         "keep": shown_keep(settings.keep_ms),
+        "bodies": _encryption(settings),
     }
-    del facts["paused"], facts["consume_paused"], facts["keep_ms"]
+    for name in ("paused", "consume_paused", "keep_ms", "master_key", "key_period_ms"):
+        del facts[name]
     return facts
+
+
+def _encryption(settings: TopicSettings) -> str:
+    if not settings.master_key:
+        return "plain"
+    days = (settings.key_period_ms or KEY_PERIOD_MS) / DAY_MS
+    return (
+        f"encrypted under {settings.master_key}, another key every {days:g} days; keys, tags and "
+        "properties stay readable"
+    )

@@ -10,6 +10,7 @@ from ternmq.client.admin.calls import AdminCalls
 from ternmq.client.admin.settings import change_of, checked
 from ternmq.client.model.arguments import typed_calls
 from ternmq.client.model.start import StartLike, make_start
+from ternmq.client.sealing.keyring import subject_digest
 from ternmq.client.transport.fan_out import named
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.core.log import get_logger
@@ -26,9 +27,14 @@ from ternmq.wire.messages.stats import (
     TopicFiguresFind,
 )
 from ternmq.wire.messages.topics import (
+    KeyErase,
+    KeyErased,
     Topic,
     TopicCreate,
     TopicFind,
+    TopicKey,
+    TopicKeyQuery,
+    TopicKeys,
     TopicNamed,
     Topics,
     TopicSettings,
@@ -89,7 +95,8 @@ class TopicAdmin(AdminCalls):
 
     async def set_topic(self, name: str, **changes: Any) -> Topic:
         """Change settings: rate, bytes_rate, over_limit, paused, consume_paused, closed, apps,
-        body_size_max, keep_ms, broker_groups, on_groups. A rate of 0 is no limit."""
+        body_size_max, keep_ms, broker_groups, on_groups, master_key, key_period_ms. A rate of 0 is
+        no limit."""
         wanted = change_of(TopicSet, changes, name=name)
         if wanted.keep_ms:
             await self._check_keep(wanted.keep_ms)
@@ -110,6 +117,19 @@ class TopicAdmin(AdminCalls):
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with its messages and groups."""
         await self._cluster.ask_meta(Command.TOPIC_DELETE, TopicNamed(name=name), Record)
+
+    async def topic_keys(self, topic: str) -> list[TopicKey]:
+        """The data keys of an encrypted topic, newest first, without what is wrapped."""
+        asked = TopicKeyQuery(topic=topic)
+        return (await self._cluster.ask_meta(Command.TOPIC_KEY_LIST, asked, TopicKeys)).keys
+
+    async def erase(self, subject: str, topic: str = "") -> list[str]:
+        """Delete the keys of a subject, in one topic or in all: every copy of every body that was
+        sent with `subject=` becomes unreadable. Returns the topics that had one. For good."""
+        if not subject:
+            raise BadRequest("subject is empty; it is what was given to send(subject=…)")
+        wanted = KeyErase(digest=subject_digest(subject), topic=topic)
+        return (await self._cluster.ask_meta(Command.KEY_ERASE, wanted, KeyErased)).topics
 
     async def topic_figures(self, topic: str) -> list[TopicFigures]:
         """Rates, refusals and what was put aside, of each broker group."""

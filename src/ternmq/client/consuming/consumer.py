@@ -20,10 +20,11 @@ from ternmq.client.model.arguments import check_value
 from ternmq.client.model.delivery import BACK, Delivery, Outcome, reject_outcome
 from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.message import Message, MessageBatch
+from ternmq.client.sealing.opening import closed_outcome, unreadable_runs
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
 from ternmq.core.clock import elapsed
-from ternmq.core.errors import BadRequest, Closed, Corrupt, TernError
+from ternmq.core.errors import BadRequest, Closed, Corrupt, Erased, TernError
 from ternmq.core.log import get_logger
 
 log = get_logger()
@@ -44,6 +45,7 @@ class Consumer:
         self._plan = plan
         self._life = life.number
         self.now = now
+        self._keyring = cluster.keyring
         self._subscriptions = Subscriptions(cluster, plan, self, now)
         self._pace = Pace(ordered=plan.ordered)
         self._ready: deque[Delivery] = deque()
@@ -57,6 +59,7 @@ class Consumer:
         self._ranges: list[tuple[int, int]] = []
         self._row = self._row_end = 0
         self._shown = 0
+        self._erased = 0
 
     @property
     def group(self) -> str:
@@ -73,6 +76,11 @@ class Consumer:
     @property
     def closed(self) -> bool:
         return self._state == "closed"
+
+    @property
+    def erased(self) -> int:
+        """Messages so far that were acked unseen, since their keys were deleted."""
+        return self._erased
 
     # Coming and going.
 
@@ -266,12 +274,16 @@ class Consumer:
                     following.topic == topic and following.source is source
                 ):
                     return False
+                if following.batch.sealed and not self._keyring.ready(
+                    following.batch, self._wake_all
+                ):
+                    return False
                 self._delivery = self._ready.popleft()
                 self._ranges = list(reversed(self._delivery.ranges))
             now = self.now()
             if self._delivery.until <= now:
                 self._let_go()
-            elif not fresh or self._readable():
+            elif not fresh or (self._readable() and self._ranges):
                 break
         if fresh and self._delivery.alone:
             self._delivery.source.started(self._delivery)
@@ -302,7 +314,33 @@ class Consumer:
                 messages=sum(end - first for first, end in ranges),
             )
             return False
+        if self._delivery.batch.sealed:
+            self._open_sealed()
         return True
+
+    def _open_sealed(self) -> None:
+        """Show what can be read. What was erased is passed over: acked, for there is nothing left
+        to do. What lacks its key comes again by the group's policy, and ends as a dead letter that
+        can be sent again when the key is there. What was tampered with is a dead letter at once."""
+        delivery, ranges = self._delivery, list(reversed(self._ranges))
+        self._keyring.open(delivery.batch, ranges)
+        self._ranges = []
+        hidden: dict[str, int] = {}
+        for (first, end), why in unreadable_runs(delivery.batch, ranges):
+            if why is None:
+                self._ranges.insert(0, (first, end))
+            else:
+                _give_back([(delivery, first, end)], closed_outcome(why))
+                self._erased += end - first if isinstance(why, Erased) else 0
+                hidden[why.message] = hidden.get(why.message, 0) + end - first
+        if hidden:
+            log.warning(
+                "encrypted messages are not shown",
+                group=self._plan.group,
+                topic=delivery.topic,
+                messages=sum(hidden.values()),
+                reason=next(iter(hidden)),
+            )
 
     def _let_go(self) -> None:
         """The lease is over, by our own clock: another consumer may be at these rows."""

@@ -21,6 +21,7 @@ from ternmq.client.model.delivery import (
 from ternmq.client.model.durations import Duration
 from ternmq.client.model.last_error import LastError
 from ternmq.client.model.times import time_from_ms
+from ternmq.core.errors import Erased
 from ternmq.discovery.hidden_topics import LANE_PREFIX
 
 
@@ -36,6 +37,11 @@ class Message:
     @property
     def body(self) -> bytes:
         return self._delivery.batch.body(self._row)
+
+    @property
+    def erased(self) -> bool:
+        """The key was deleted (`tern erase`): `body` raises `Erased`, all else can be read."""
+        return isinstance(self._delivery.batch.why_closed(self._row), Erased)
 
     @property
     def value(self) -> Any:

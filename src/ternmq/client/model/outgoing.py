@@ -33,6 +33,7 @@ class SendOptions(TypedDict, total=False):
     priority: int
     delay: float | timedelta | None
     at: datetime | None
+    subject: str | None
     codec: Codec | CodecName | None
     confirm_group: str | None
     timeout: Duration | None
@@ -127,6 +128,7 @@ def make_outgoing(body: bytes, options: SendOptions, now_ms: int) -> Outgoing:
             due_at_ms=due.ms if due is not None and not due.relative else None,
             delay_ms=due.ms if due is not None and due.relative else None,
             born_at_ms=now_ms,
+            subject=options.get("subject"),
         )
     )
 
@@ -149,6 +151,7 @@ def adopt_outgoing(message: Outgoing, now_ms: int) -> Outgoing:
         born_at_ms=message.born_at_ms,
         explicit_id=message.explicit_id,
         delay_ms=message.delay_ms,
+        subject=message.subject,
     )
     _check_time("born_at_ms", made.born_at_ms)
     made.born_at_ms = made.born_at_ms or now_ms
@@ -168,6 +171,10 @@ def check_outgoing(message: Outgoing) -> Outgoing:
     message.key = _plain_text("key", message.key)
     message.tag = _plain_text("tag", message.tag)
     message.order_key = _plain_text("order_key", message.order_key)
+    if message.subject is not None:
+        message.subject = _plain_text("subject", message.subject)
+        if not message.subject:
+            raise BadRequest("subject is empty; it says whom the message is about, or leave it out")
     if message.properties is not None:
         if not isinstance(message.properties, Mapping):
             raise BadRequest(f"properties is {shown(message.properties)}; it is a dict of names")

@@ -44,7 +44,7 @@ def sendable(record: R) -> R:
     """The record; raises `BadRequest` that names the field which no server could read."""
     kind = type(record)
     try:
-        unpack(pack(record), kind)
+        read = unpack(pack(record), kind)
     except (BadRequest, ProtocolError, TypeError, ValueError, RecursionError) as error:
         place = _PLACE.search(str(error))
         names = kind.__struct_fields__
@@ -52,6 +52,10 @@ def sendable(record: R) -> R:
         if name is None:
             raise BadRequest(f"{kind.__name__} cannot be sent: {shown(error)}") from None
         raise refusal(kind, name, getattr(record, name)) from None
+    for name in kind.__struct_fields__:  # A time is written as a text, which nobody meant.
+        value = getattr(record, name)
+        if isinstance(getattr(read, name), str) and not isinstance(value, str):
+            raise refusal(kind, name, value)
     return record
 
 

@@ -15,6 +15,8 @@ from ternmq.core.errors import Corrupt
 from ternmq.core.ids import id_from_text
 
 VERSION = 1
+WITH_SUBJECT = 2
+"""Has a subject: a relay that does not know it would encrypt under a key that is not erased."""
 
 
 class StoredMessage(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -31,6 +33,7 @@ class StoredMessage(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     expire_at_ms: int | None = None
     due_at_ms: int | None = None
     born_at_ms: int = 0
+    subject: str | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -44,6 +47,7 @@ def pack(message: Outgoing) -> bytes:
     ]
     return _encoder.encode(
         StoredMessage(
+            version=VERSION if message.subject is None else WITH_SUBJECT,
             body=message.body,
             key=message.key,
             tag=message.tag,
@@ -53,6 +57,7 @@ def pack(message: Outgoing) -> bytes:
             expire_at_ms=message.expire_at_ms,
             due_at_ms=message.due_at_ms,
             born_at_ms=message.born_at_ms,
+            subject=message.subject,
         )
     )
 
@@ -73,6 +78,7 @@ def unpack(data: bytes, message_id: str) -> Outgoing:
         expire_at_ms=content.expire_at_ms,
         born_at_ms=content.born_at_ms,
         explicit_id=id_from_text(message_id).to_bytes(16, "big"),
+        subject=content.subject,
     )
 
 
@@ -82,10 +88,10 @@ def read(data: bytes, message_id: str) -> StoredMessage:
         content = _decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise Corrupt(f"the content of message {message_id} cannot be read: {error}") from error
-    if content.version != VERSION:
+    if content.version not in (VERSION, WITH_SUBJECT):
         raise Corrupt(
             f"message {message_id} has content version {content.version}; this release reads "
-            f"{VERSION}: update the relay before the applications"
+            f"{VERSION} and {WITH_SUBJECT}: update the relay before the applications"
         )
     return content
 

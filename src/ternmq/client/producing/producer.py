@@ -12,7 +12,6 @@ not yet answered is bounded (`SendBuffer`). One event loop, no task per message.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any
@@ -39,7 +38,7 @@ from ternmq.client.producing.deadlines import Deadlines
 from ternmq.client.producing.ordered_sender import OrderedSender, Queue
 from ternmq.client.producing.producer_batch import OnDone, ProducerBatch, SendWindow
 from ternmq.client.producing.producer_id import ProducerIdentity
-from ternmq.client.producing.send_buffer import SendBuffer
+from ternmq.client.producing.send_buffer import SendBuffer, Stats
 from ternmq.client.producing.senders import Senders
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
@@ -58,24 +57,6 @@ KeepUnsent = Callable[[str, str, Row, TernError], None]
 log = get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
-    """What a client has sent so far; a snapshot."""
-
-    sent: int
-    failed: int
-    """Certainly not stored."""
-    unknown: int
-    """Given up without an answer (`SendUnknown`)."""
-    buffered: int
-    """Accepted and not yet answered, messages."""
-    buffered_size: int
-    under_way: int
-    """Requests sent and not yet answered."""
-    repeats: int
-    """Requests that were sent again."""
-
-
 class Producer:
     """Everything one client sends."""
 
@@ -91,6 +72,7 @@ class Producer:
         self.buffer = SendBuffer(
             messages_max=config.buffer_messages_max, size_max=config.buffer_size_max
         )
+        self._keyring = cluster.keyring
         self.sizes = BodySizes(cluster, config.body_size_max)
         self.codec = find_codec(config.codec)
         self._encoding = config.encoding
@@ -306,8 +288,12 @@ class Producer:
         """A batch under new numbers: another group may have forgotten such low ones."""
         made = self.make_batch(before.published.topic, before.open_batch, before.on_done)
         made.take_over(before)
-        made.encode(app=self.config.app, encoding=self._encoding)
+        self._encode(made)
         return made
+
+    def _encode(self, batch: ProducerBatch) -> None:
+        keyring = self._keyring if batch.published.topic in self._keyring.topics else None
+        batch.encode(app=self.config.app, encoding=self._encoding, keyring=keyring)
 
     def window(self, open_batch: OpenBatch) -> SendWindow:
         """How long a batch is tried: longer if no caller waits for it (D3)."""
@@ -333,17 +319,26 @@ class Producer:
         self, batch: ProducerBatch, senders: Senders, affinity: Affinity | None = None
     ) -> None:
         """Encode and send; an error goes to the callers that wait for these rows."""
+        topic = batch.published.topic
+        if self._keyring.topics and self._keyring.finds_first(
+            topic, batch.open_batch.rows, lambda: self.post(batch, senders, affinity)
+        ):
+            return
         if self._encoded(batch):
-            senders.next(batch.published.topic, affinity).put(batch)
+            senders.next(topic, affinity).put(batch)
 
     def post_to(self, batch: ProducerBatch, broker_group: str) -> None:
         """Send a batch to one broker group and no other."""
+        if self._keyring.topics and self._keyring.finds_first(
+            batch.published.topic, batch.open_batch.rows, lambda: self.post_to(batch, broker_group)
+        ):
+            return
         if self._encoded(batch):
             self._brokers.of(broker_group).put(batch)
 
     def _encoded(self, batch: ProducerBatch) -> bool:
         try:
-            batch.encode(app=self.config.app, encoding=self._encoding)
+            self._encode(batch)
         except TernError as error:
             batch.on_done(batch, error)
         except Exception as error:  # Checks at the call should have refused it.

@@ -4,14 +4,22 @@ A batch is cut from waiting messages; from then on its message ids are decided. 
 for it and until when it may be tried. It does no I/O.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
-from ternmq.batch.encoder import Origin, Outgoing, encode_bodies, encode_messages
+from ternmq.batch.encoder import (
+    Origin,
+    Outgoing,
+    encode_bodies,
+    encode_messages,
+    encode_sealed,
+    with_seals,
+)
 from ternmq.batch.layout import Encoding
 from ternmq.client.model.receipt import Dues, Published
 from ternmq.client.producing.accumulator import OpenBatch
+from ternmq.client.sealing.keyring import Keyring
 from ternmq.core.errors import BadRequest, ReadOnly, SendUnknown, TernError, TooLarge, Unavailable
 
 OnDone = Callable[["ProducerBatch", TernError | None], None]
@@ -93,21 +101,24 @@ class ProducerBatch:
         self.unencoded = False
         """Its rows did not become bytes, for a reason nobody thought of."""
 
-    def encode(self, *, app: str, encoding: Encoding) -> None:
-        """Make the bytes; raises `TooLarge` when the rows do not fit one batch."""
+    def encode(self, *, app: str, encoding: Encoding, keyring: Keyring | None = None) -> None:
+        """Make the bytes; raises `TooLarge` when the rows do not fit one batch. With a keyring
+        bodies are encrypted; raises why they cannot be."""
         open_batch, published = self.open_batch, self.published
         origin = Origin(
-            topic=published.topic, app=app, producer=published.producer, in_order=self.bound
+            topic=published.topic,
+            app=app,
+            producer=published.producer,
+            in_order=self.bound,
+            sealed=keyring is not None,
         )
+        bodies: Sequence[bytes] = ()
+        seals: Sequence[bytes | None] = ()
+        if keyring is not None:
+            numbers = (published.producer, published.first_sequence)
+            bodies, seals = keyring.seal(published.topic, open_batch.rows, numbers, encoding)
         if open_batch.plain:
-            self.data = encode_bodies(
-                open_batch.rows,  # type: ignore[arg-type]
-                origin=origin,
-                first_sequence=published.first_sequence,
-                born_at_ms=open_batch.born_at_ms,
-                encoding=encoding,
-                due=open_batch.due,
-            )
+            self.data = self._encode_plain(origin, encoding, bodies, seals)
             published.due = open_batch.due
             return
         messages = [
@@ -123,10 +134,37 @@ class ProducerBatch:
         elif messages[0].due_at_ms is not None:
             published.due = Dues([message.due_at_ms or 0 for message in messages], relative=False)
         self.data = encode_messages(
-            messages,
+            messages if keyring is None else with_seals(messages, bodies, seals),
             origin=origin,
             first_sequence=published.first_sequence,
+            encoding=encoding if keyring is None else Encoding.PLAIN,
+        )
+
+    def _encode_plain(
+        self,
+        origin: Origin,
+        encoding: Encoding,
+        bodies: Sequence[bytes],
+        seals: Sequence[bytes | None],
+    ) -> bytearray:
+        """Bare bodies, or what became of them."""
+        open_batch, first_sequence = self.open_batch, self.published.first_sequence
+        if seals:
+            return encode_sealed(
+                bodies,
+                seals,
+                origin=origin,
+                first_sequence=first_sequence,
+                born_at_ms=open_batch.born_at_ms,
+                due=open_batch.due,
+            )
+        return encode_bodies(
+            open_batch.rows,  # type: ignore[arg-type]
+            origin=origin,
+            first_sequence=first_sequence,
+            born_at_ms=open_batch.born_at_ms,
             encoding=encoding,
+            due=open_batch.due,
         )
 
     def divisible(self, error: TernError | None) -> bool:

@@ -7,8 +7,27 @@ Belongs to one event loop; counts only, holds no messages.
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 
 from ternmq.core.errors import BufferFull
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """What a client has sent so far; a snapshot."""
+
+    sent: int
+    failed: int
+    """Certainly not stored."""
+    unknown: int
+    """Given up without an answer (`SendUnknown`)."""
+    buffered: int
+    """Accepted and not yet answered, messages."""
+    buffered_size: int
+    under_way: int
+    """Requests sent and not yet answered."""
+    repeats: int
+    """Requests that were sent again."""
 
 
 class SendBuffer:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ternmq.batch.encoder import Origin, Outgoing, encode_messages, split_rows
+from ternmq.batch.encoder import Origin, Outgoing, encode_messages, split_rows, with_seals
+from ternmq.batch.layout import Encoding
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.arguments import check_value
 from ternmq.client.model.outgoing import adopt_outgoing
@@ -93,7 +94,10 @@ class OnceSender:
         found: dict[bytes, OnceReceipt],
     ) -> None:
         """Send what is not known until nothing is left."""
+        keyring = self._cluster.keyring
         while messages:
+            if keyring.topics and keyring.lacks(topic, messages):
+                await keyring.prepare(topic, messages)
             try:
                 batch = self._encode(topic, messages)
             except TooLarge:
@@ -128,12 +132,18 @@ class OnceSender:
             messages = [one for row, one in enumerate(messages) if row not in stored]
 
     def _encode(self, topic: str, messages: list[Outgoing]) -> bytearray:
-        origin = Origin(topic=topic, app=self._config.app, producer=self._producer)
+        encoding, keyring = self._config.encoding, self._cluster.keyring
+        rows, sealed = messages, topic in keyring.topics
+        origin = Origin(topic=topic, app=self._config.app, producer=self._producer, sealed=sealed)
+        if sealed:
+            numbers = (self._producer, self._number)
+            rows = with_seals(messages, *keyring.seal(topic, messages, numbers, encoding))
+            encoding = Encoding.PLAIN
         batch = encode_messages(
-            messages,
+            rows,
             origin=origin,
             first_sequence=self._number,
-            encoding=self._config.encoding,
+            encoding=encoding,
         )
         self._number += len(messages)
         return batch

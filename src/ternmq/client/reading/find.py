@@ -188,6 +188,7 @@ class FindCall:
         for envelope in read_envelopes(payload, DELIVERED.unpack_from(payload)[0], DELIVERED.size):
             envelope.batch.check()
             delivery = Delivery(envelope, _NOT_LEASED, self._codec, broker_group=group)
+            await self._cluster.keyring.open_all([(delivery.batch, delivery.ranges)])
             for first, _ in delivery.ranges:
                 return Message(delivery, first)
         return None

@@ -137,6 +137,9 @@ class Reader:
                 Delivery(envelope, _NOT_LEASED, self._codec, broker_group=group)
                 for envelope in piece.envelopes
             ]
+            if any(delivery.batch.sealed for delivery in deliveries):
+                opening = [(delivery.batch, delivery.ranges) for delivery in deliveries]
+                await self._cluster.keyring.open_all(opening)
             yield (
                 [
                     MessageBatch([(delivery, at, stop)])

@@ -16,7 +16,8 @@ from ternmq.client.config import ClientConfig
 from ternmq.client.model.outgoing import SendOptions, adopt_outgoing
 from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.producing.accumulator import Row
-from ternmq.client.producing.producer import Producer, Stats
+from ternmq.client.producing.producer import Producer
+from ternmq.client.producing.send_buffer import Stats
 from ternmq.client.producing.send_once import OnceReceipt, OnceSender
 from ternmq.client.spool.spool import Spool, SpooledMessage, joined
 from ternmq.client.transport.cluster import Cluster

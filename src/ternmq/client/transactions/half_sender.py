@@ -11,6 +11,7 @@ broker recognises a batch that comes again.
 import asyncio
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypedDict
 
 from ternmq.batch.encoder import (
@@ -20,9 +21,12 @@ from ternmq.batch.encoder import (
     encode_bodies,
     encode_columns,
     encode_messages,
+    encode_sealed,
     split_rows,
+    with_seals,
 )
 from ternmq.batch.half import ID_SIZE, HalfInfo, pack_info
+from ternmq.batch.layout import Encoding
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.codec import find_codec
 from ternmq.client.model.half_receipt import HalfBatch, HalfReceipts
@@ -36,6 +40,7 @@ from ternmq.client.model.outgoing import (
     refuse_idle_options,
 )
 from ternmq.client.producing.accumulator import ROW_COST, row_size
+from ternmq.client.transactions.seal_batch import seal_batch
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import FanOut
 from ternmq.client.transport.retrying import RetryingRequest
@@ -196,6 +201,9 @@ class HalfSender:
 
     async def _store(self, target: HalfTarget, rows: Rows, receipts: HalfReceipts) -> None:
         group, topic, info = target
+        keyring = self._cluster.keyring
+        if keyring.topics and keyring.lacks(topic, rows):
+            await keyring.prepare(topic, rows)  # Before a number is taken: each is used once.
         stored = HalfBatch(
             topic=topic,
             broker_group=group,
@@ -218,23 +226,36 @@ class HalfSender:
         receipts.add(stored)
 
     def _encode(self, stored: HalfBatch, rows: Rows, transaction: bytes) -> bytearray:
-        origin = Origin(topic=stored.topic, app=self.config.app, producer=self._producer)
+        encoding, keyring = self.config.encoding, self._cluster.keyring
+        sealed = stored.topic in keyring.topics
+        origin = Origin(
+            topic=stored.topic, app=self.config.app, producer=self._producer, sealed=sealed
+        )
+        bodies: list[bytes] = []
+        seals: list[bytes | None] = []
+        if sealed:
+            numbers = (self._producer, stored.first)
+            bodies, seals = keyring.seal(stored.topic, rows, numbers, encoding)
+            encoding = Encoding.PLAIN
         if isinstance(rows[0], bytes):
-            return encode_bodies(
-                rows,
+            encode = (
+                partial(encode_sealed, bodies, seals)
+                if seals
+                else partial(encode_bodies, rows, encoding=encoding)
+            )
+            return encode(
                 origin=origin,
                 first_sequence=stored.first,
                 born_at_ms=self._clock.now_ms(),
-                encoding=self.config.encoding,
                 transaction=transaction,
             )
         explicit = [message.explicit_id for message in rows]
         stored.explicit_ids = explicit if explicit.count(None) < len(explicit) else None
         return encode_messages(
-            rows,
+            with_seals(rows, bodies, seals) if seals else rows,
             origin=origin,
             first_sequence=stored.first,
-            encoding=self.config.encoding,
+            encoding=encoding,
             transaction=transaction,
         )
 
@@ -243,6 +264,9 @@ class HalfSender:
     ) -> HalfStored:
         """Store one half batch of columns; numbered at once, so many may be under way."""
         check_name("topic", topic)
+        keyring = self._cluster.keyring
+        if keyring.topics and keyring.lacks(topic, [b""]):
+            await keyring.prepare(topic, [b""])
         batch = encode_columns(
             columns,
             origin=Origin(topic=topic, app=self.config.app, producer=self._producer),
@@ -250,6 +274,8 @@ class HalfSender:
             transaction=pack_info(info),
         )
         self._number += columns.count
+        if topic in keyring.topics:
+            batch = seal_batch(batch, keyring, self.config.encoding)
         retrying = RetryingRequest(self.config, f"a half message to {topic!r}")
         return await retrying.ask(self._cluster.broker(group), Command.HALF, batch, HalfStored)
 

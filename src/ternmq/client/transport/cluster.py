@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from ternmq.client.model.record_check import sendable
+from ternmq.client.sealing.keyring import Keyring
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link
 from ternmq.client.transport.user_login import Login
@@ -34,6 +35,9 @@ from ternmq.wire.record import Record, T
 
 REPEATABLE = frozenset(
     {
+        Command.TOPIC_KEY_MAKE,
+        Command.TOPIC_KEY_FIND,
+        Command.KEY_ERASE,
         Command.TOPIC_LIST,
         Command.LIMIT_LIST,
         Command.GROUP_LIST,
@@ -117,6 +121,8 @@ class Cluster:
         self.on_routes = self._cache.changed
         """Called when the routes are others."""
         self.on_routes.append(self._learn)
+        self.keyring = Keyring(self)
+        """The keys of encrypted topics; empty unless it is told of master keys."""
 
     @classmethod
     def of_server(cls, access: ClusterAccess, *, app: str, timeout: float) -> "Cluster":

@@ -26,7 +26,7 @@ from ternmq.intake.pending_batches import (
     append_of,
     used_elsewhere,
 )
-from ternmq.intake.topic_rules import check_app, check_body_sizes, check_new_topic
+from ternmq.intake.topic_rules import check_app, check_body_sizes, check_new_topic, check_sealed
 from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.group_commit import GroupCommit
 from ternmq.replication.message_target import MessageTarget
@@ -130,6 +130,8 @@ class Acceptor:
         # What the broker would refuse at the end is refused at the door.
         check_app(topic, peer.hello.app if peer.hello else "")
         check_body_sizes(topic, incoming, frame.payload)
+        if topic.settings.master_key:
+            check_sealed(topic, frame.payload)
         if self._pending.joins(peer, frame.correlation, incoming):
             return
         stored = self._pending.stored(incoming)

@@ -1,1 +1,1 @@
-"""Users, grants and tokens, as operators ask for them."""
+"""Users, grants, tokens and wrapped keys, as they are asked for."""

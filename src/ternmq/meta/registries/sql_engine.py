@@ -38,6 +38,7 @@ def sqlite_engine(path: Path) -> sa.Engine:
     def _settings(connection: Any, _record: Any) -> None:
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA secure_delete = ON")  # An erased key is overwritten with zeros.
         cursor.execute("PRAGMA synchronous = FULL")  # WAL's default loses commits at a power cut.
         cursor.close()
 

@@ -10,7 +10,7 @@ import asyncio
 import msgspec
 
 from ternmq.wire.messages.order_keys import Home, Placement
-from ternmq.wire.messages.servers import Route, Routes
+from ternmq.wire.messages.servers import Encryption, Route, Routes
 
 BODY_SIZES_MAX = 1_000
 """Topics whose size limits clients are told: every client gets them with every change."""
@@ -26,6 +26,7 @@ class RouteTable:
         self._placement: Placement | None = None
         self._homes: dict[str, Home] = {}
         self._body_sizes: dict[str, int] = {}
+        self._encrypted: dict[str, Encryption] = {}
         self.changed = asyncio.Event()
         """Set when the routes are others than they were; then another event is here."""
 
@@ -69,6 +70,13 @@ class RouteTable:
         self._body_sizes = sizes
         self._change(self._routes.servers)
 
+    def encrypt(self, topic: str, encryption: Encryption | None) -> None:
+        """Producers encrypt what they send to a topic; None: they do not, or it is gone."""
+        if self._encrypted.get(topic) != encryption:
+            others = {name: each for name, each in self._encrypted.items() if name != topic}
+            self._encrypted = others if encryption is None else {**others, topic: encryption}
+            self._change(self._routes.servers)
+
     def masters(self) -> list[str]:
         """The broker groups that take messages, and are not being drained."""
         return [
@@ -89,6 +97,7 @@ class RouteTable:
             placement=self._placement,
             homes=self._homes,
             body_sizes=self._body_sizes,
+            encrypted=self._encrypted,
         )
         if made != self._routes:
             self._routes = msgspec.structs.replace(made, version=made.version + 1)

@@ -62,6 +62,8 @@ class ArchiveJob:
     round_rows: int = ROUND_ROWS
     delta: bool = False
     """Keep a Delta log beside the files."""
+    keys: str = ""
+    """Decrypt bodies of encrypted topics with these master keys; empty: they stay encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +298,10 @@ class Archiver:
                     for _, a, b in split(whole, rows_max=TASK_ROWS)
                 ]
         reader = self._spark.read.format("tern_archive").options(
-            url=self._job.url, target=self._job.target, plan=json.dumps(tasks)
+            url=self._job.url,
+            target=self._job.target,
+            plan=json.dumps(tasks),
+            keys=self._job.keys,
         )
         found = reader.load().collect()
         results = [msgspec.json.decode(row.manifest, type=TaskResult) for row in found]

@@ -38,7 +38,7 @@ class ArchiveTask(InputPartition):
 
 
 class ArchiveSource(DataSource):
-    """The format "tern_archive": options url, target, plan."""
+    """The format "tern_archive": options url, target, plan, keys."""
 
     @classmethod
     def name(cls) -> str:
@@ -48,14 +48,18 @@ class ArchiveSource(DataSource):
         return StructType([StructField("manifest", StringType(), False)])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return ArchiveReader(self.options["url"], self.options["target"], self.options["plan"])
+        options = self.options
+        return ArchiveReader(
+            options["url"], options["target"], options["plan"], options.get("keys", "")
+        )
 
 
 class ArchiveReader(DataSourceReader):
     """Writes ranges, tells files."""
 
-    def __init__(self, url: str, target: str, plan: str) -> None:
+    def __init__(self, url: str, target: str, plan: str, keys: str = "") -> None:
         self._url = url
+        self._keys = keys
         self._target = target
         self._plan = plan
 
@@ -78,7 +82,7 @@ class ArchiveReader(DataSourceReader):
             )
             rows = deliveries.record_batches(pages)
         else:
-            pieces = cluster(self._url).read(where, task.first, task.end, [])
+            pieces = cluster(self._url, self._keys).read(where, task.first, task.end, [])
             rows = messages.record_batches(pieces)
         expected = task.end - task.first if task.kind != DELIVERIES else 100_000
         for file in write_rows(ArchiveStore(self._target), place, rows, expected):

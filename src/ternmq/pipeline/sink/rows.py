@@ -27,6 +27,7 @@ from ternmq.client.model.outgoing import TEXT_SIZE_MAX
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
 from ternmq.core.units import DAY_MS, KIB
+from ternmq.pipeline.sink.sealed import take_seals
 
 ROWS_MAX = 16_384
 SIZE_MAX = 1024 * 1024
@@ -140,7 +141,10 @@ def _batch(rows: pa.RecordBatch, now_ms: int) -> Columns:
     if "tag" in columns:
         pieces += _tags(columns["tag"])
     if "properties" in columns:
-        pieces += _properties(columns["properties"])
+        properties, seals = take_seals(columns["properties"])
+        pieces += _properties(properties)
+        if seals:
+            pieces += _text(Column.SEAL, Type.BINARY, pa.array(seals, pa.binary()))
     attributes = 0
     if "id" in columns:
         attributes |= Attribute.MERGED

@@ -58,7 +58,7 @@ class TaskWriter:
 
     @property
     def cluster(self) -> ClusterView:
-        return cluster(self._options.url)
+        return cluster(self._options.url, self._options.keys)
 
     def write(self, rows: Iterator[pa.RecordBatch], name: str, partition: int) -> TaskDone:
         groups = sorted(self.cluster.broker_groups())

@@ -62,7 +62,7 @@ class ArrowRangeReader:
             found = DeliveryRowMaker(schema, broker_group=place.broker_group)
             yield from found.record_batches(pages)
             return
-        pieces = cluster(self._options.url).read(
+        pieces = cluster(self._options.url, self._options.keys).read(
             place,
             task.first,
             task.end,

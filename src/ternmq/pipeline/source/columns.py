@@ -38,7 +38,7 @@ MESSAGES: dict[str, SourceColumn] = {
     "topic": SourceColumn(StringType(), False),
     "broker_group": SourceColumn(StringType(), False),
     "sequence": SourceColumn(LongType(), False),
-    "body": SourceColumn(BinaryType(), False, (Column.BODY,)),
+    "body": SourceColumn(BinaryType(), False, (Column.BODY, Column.SEAL, Column.EXPLICIT_ID)),
     "key": SourceColumn(StringType(), True, (Column.KEY,)),
     "tag": SourceColumn(StringType(), True, (Column.TAG,)),
     "order_key": SourceColumn(StringType(), True, (Column.ORDER_KEY,)),

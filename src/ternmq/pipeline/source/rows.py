@@ -22,6 +22,7 @@ from ternmq.core.errors import Corrupt
 from ternmq.core.ids import ID_TEXT_SIZE, explicit_id_text
 from ternmq.core.log import get_logger
 from ternmq.pipeline.source import unreadable
+from ternmq.pipeline.source.sealed import opened_bodies, with_seals
 from ternmq.pipeline.source.unreadable import UnreadableRows
 from ternmq.rpc.address import ADDRESS_SIZE, packed_address_text, unpacked_address_text
 
@@ -66,6 +67,9 @@ class RowMaker:
         arrays: dict[str, pa.Array] = {}
         for field in self._schema:
             try:
+                if field.name == "body" and view.opened is not None:
+                    arrays["body"] = opened_bodies(view, bad)
+                    continue
                 arrays[field.name] = found = self._column(view, field)
                 if len(found) != view.count:
                     raise Corrupt(f"column {field.name} has {len(found)} rows, not {view.count}")
@@ -73,6 +77,8 @@ class RowMaker:
                 arrays[field.name] = unreadable.column(view, field, bad)
         if bad and "properties" in arrays:
             arrays["properties"] = bad.noted(arrays["properties"])
+        if view.sealed and "properties" in arrays:
+            arrays["properties"] = with_seals(arrays["properties"], view)
         return pa.RecordBatch.from_arrays(list(arrays.values()), schema=self._schema), bad
 
     def _tell(self, rows: UnreadableRows, envelope: Envelope) -> None:

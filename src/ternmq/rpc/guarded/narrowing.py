@@ -35,7 +35,8 @@ def narrowed(command: int, payload: bytes, rights: Rights) -> bytes:
 def _routes(routes: Routes, rights: Rights) -> Routes:
     seen = {topic: home for topic, home in routes.homes.items() if rights.sees(topic)}
     sizes = {topic: size for topic, size in routes.body_sizes.items() if rights.sees(topic)}
-    return replace(routes, homes=seen, body_sizes=sizes)
+    keys = {topic: each for topic, each in routes.encrypted.items() if rights.sees(topic)}
+    return replace(routes, homes=seen, body_sizes=sizes, encrypted=keys)
 
 
 def _groups(found: Groups, rights: Rights) -> Groups:

@@ -30,6 +30,8 @@ class TopicSet(Record, frozen=True):
     keep_ms: Number | None = None
     broker_groups: Number | None = None
     on_groups: list[str] | None = None
+    master_key: str | None = None
+    key_period_ms: Number | None = None
 
 
 class LimitSet(Record, frozen=True):

@@ -31,6 +31,13 @@ class RoutesFind(Record, frozen=True):
     wait_ms: Number = 0
 
 
+class Encryption(Record, frozen=True):
+    """How bodies of a topic are encrypted."""
+
+    master_key: str
+    period_ms: Number
+
+
 class Routes(Record, frozen=True):
     version: Number
     servers: list[Route]
@@ -43,6 +50,8 @@ class Routes(Record, frozen=True):
     body_sizes: dict[str, Number] = {}
     """Topics that take only smaller bodies than all do, so that producers say so at once; of many
     such topics some, the brokers know them all."""
+    encrypted: dict[str, Encryption] = {}
+    """Topics whose bodies are encrypted by producers: all of them."""
 
 
 class Register(Record, frozen=True):

@@ -1,4 +1,4 @@
-"""Topics: their settings, making, finding and deleting them."""
+"""Topics: their settings, making, finding and deleting them, and the keys of encrypted ones."""
 
 from typing import Literal
 
@@ -6,6 +6,7 @@ from ternmq.core.errors import BadRequest
 from ternmq.wire.messages.order_keys import Placement
 from ternmq.wire.record import Number, Record
 
+KEY_PERIOD_MS = 30 * 86_400_000
 ASKED_MAX = 1_000
 """Topics that one request is about."""
 
@@ -43,6 +44,10 @@ class TopicSettings(Record, frozen=True):
     """Or on these."""
     placement: Placement | None = None
     """Only of one topic of our own."""
+    master_key: str = ""
+    """Bodies are encrypted, under data keys that this master key of its clients wraps."""
+    key_period_ms: Number = 0
+    """After so long another data key; 0 means `KEY_PERIOD_MS`."""
 
 
 class Topic(Record, frozen=True):
@@ -77,3 +82,56 @@ class TopicFind(Record, frozen=True):
 
 class Topics(Record, frozen=True):
     topics: list[Topic]
+
+
+class TopicKeyMake(Record, frozen=True):
+    """A data key for what `label` says, wrapped, if there is none yet: `p`, the start of its period
+    and eight digits of the master key's digest, or `s` and the digest of a subject."""
+
+    topic: str
+    label: str
+    master_key: str
+    wrapped: bytes
+
+
+class TopicKeyFind(Record, frozen=True):
+    """Data keys of a topic by number."""
+
+    topic: str
+    ids: list[Number]
+
+
+class TopicKey(Record, frozen=True):
+    """A data key as the registry keeps it: wrapped."""
+
+    id: Number
+    topic: str
+    label: str = ""
+    master_key: str = ""
+    wrapped: bytes = b""
+    erased: bool = False
+    """It was deleted; nothing opens it any more."""
+    made_at_ms: Number = 0
+
+
+class TopicKeys(Record, frozen=True):
+    keys: list[TopicKey]
+
+
+class TopicKeyQuery(Record, frozen=True):
+    """The keys that a topic has, without what is wrapped."""
+
+    topic: str
+    limit: Number = 1_000
+
+
+class KeyErase(Record, frozen=True):
+    """Delete the keys of a subject, by its digest, in one topic or (empty) in all."""
+
+    digest: str
+    topic: str = ""
+
+
+class KeyErased(Record, frozen=True):
+    topics: list[str]
+    """In which a key was deleted now."""

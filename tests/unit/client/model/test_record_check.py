@@ -1,5 +1,6 @@
 """The last gate: what no server could read is refused by the name of its field (B7)."""
 
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -18,6 +19,7 @@ from ternmq.wire.record import Record
         (GroupFind(topic=cast("Any", 5)), "topic is 5; it can be a text"),
         (GroupFind(group=cast("Any", object())), "(object); it can be a text"),
         (GroupFind(topic="\ud800"), "it can be a text"),
+        (GroupFind(topic=cast("Any", timedelta(seconds=5))), "it can be a text"),
         (
             DeadHandle(group="g", ranges=cast("Any", [1])),
             "ranges is [1]; it can be a list of pairs",

@@ -42,7 +42,16 @@ def test_bytes_of_somebody_else_are_refused(data: bytes) -> None:
 
 def test_a_newer_version_is_refused_and_not_half_read() -> None:
     with pytest.raises(Corrupt, match="update the relay"):
-        unpack(msgspec.msgpack.encode([2, b"body"]), ID)
+        unpack(msgspec.msgpack.encode([3, b"body"]), ID)
+
+
+def test_a_subject_is_kept_and_refused_by_a_relay_that_would_lose_it() -> None:
+    packed = pack(Outgoing(body=b"b", subject="ada"))
+
+    assert unpack(packed, ID).subject == "ada"
+    assert msgspec.msgpack.decode(packed)[0] == 2
+    assert msgspec.msgpack.decode(pack(Outgoing(body=b"b")))[0] == 1
+    assert unpack(msgspec.msgpack.encode([1, b"body"]), ID).subject is None
 
 
 def test_an_order_hash_fits_a_column_and_knows_topic_and_key() -> None:
