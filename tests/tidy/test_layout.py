@@ -11,7 +11,7 @@ FOLDER_FILES_MAX = 20
 
 BOOTS_A_NODE = re.compile(
     r"^from ternmq\.testing(\.node)? import (.*\b)?node\b"
-    r"|ternmq\.testing\.pytest_plugin|\bserving_(node|broker_alone|delay_alone|meta_alone)\b",
+    r"|ternmq\.testing\.pytest_plugin|\bserving_(node|meta|broker_alone|delay_alone|meta_alone)\b",
     re.MULTILINE,
 )
 

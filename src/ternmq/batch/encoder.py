@@ -158,7 +158,7 @@ def encode_sealed(
     due: Due | None = None,
     transaction: bytes | None = None,
 ) -> bytearray:
-    """The same of bodies that are encrypted, each with its seal."""
+    """Encodes bodies that are encrypted, each with its seal."""
     pieces, body_size = _body_pieces(bodies, Encoding.PLAIN)
     more, attributes = _alike(len(bodies), due, transaction)
     pieces += _binary_pieces(Column.SEAL, Type.BINARY, list(seals)) + more

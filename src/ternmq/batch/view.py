@@ -159,7 +159,7 @@ class BatchView:
 
     @property
     def opened(self) -> OpenedBodies | None:
-        """What encrypted bodies say, once somebody has put it in."""
+        """What encrypted bodies say, once a reader has put it in."""
         return self._opened
 
     def seals(self) -> list[bytes | None]:
@@ -224,7 +224,7 @@ class BatchView:
         return self._text(Column.ORDER_KEY)
 
     def order_key_bytes(self) -> list[bytes | None]:
-        """The same as they were sent: text as a rule."""
+        """Order keys as they were sent: text as a rule."""
         kept = self._columns.pop(Column.ORDER_KEY, None)
         values = self._binary(Column.ORDER_KEY)
         self._columns.pop(Column.ORDER_KEY)

@@ -204,7 +204,7 @@ class BrokerRouter:
         return self._now_for(kind, lambda _, request: answer(request))
 
     def _now_for(self, kind: type[R], answer: Callable[[Peer, R], Record]) -> Handle:
-        """The same for a part that is told who asks."""
+        """Answer at once, for a part that is told who asks."""
 
         def handle(peer: Peer, frame: Frame) -> None:
             record = answer(peer, unpack(frame.payload, kind))
@@ -218,7 +218,7 @@ class BrokerRouter:
         return self._later_for(kind, lambda _, request: answer(request))
 
     def _later_for(self, kind: type[R], answer: Callable[[Peer, R], Awaitable[Record]]) -> Handle:
-        """The same for a part that is told who asks."""
+        """Answer when it is done, for a part that is told who asks."""
 
         def handle(peer: Peer, frame: Frame) -> None:
             working = answer(peer, unpack(frame.payload, kind))
@@ -227,7 +227,7 @@ class BrokerRouter:
         return handle
 
     def _batch(self, answer: Callable[[Peer, Frame], Awaitable[Record]]) -> Handle:
-        """The same for a command whose payload is a batch."""
+        """For a command whose payload is a batch."""
 
         def handle(peer: Peer, frame: Frame) -> None:
             self._pending_requests.begin(peer, frame, answer(peer, frame))

@@ -77,6 +77,6 @@ class TopicNames:
 
 
 def from_delay_server(peer: Peer) -> bool:
-    """Its messages were held against their topic's settings when they came, and answered: a
+    """Messages of a delay server were held against their topic's settings when they came: a
     setting that was changed since must not keep them, or those that go out with them, for ever."""
     return peer.node is not None and peer.node.kind == "delay"

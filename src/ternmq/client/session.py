@@ -88,7 +88,7 @@ class ClientSession:
                 await attempts.failed(error)
 
     async def _look(self, url: str) -> None:
-        """In the background, until somebody answers; from then on routes come by themselves."""
+        """In the background, until a server answers; from then on routes come by themselves."""
         attempts = Attempts()
         while True:
             await attempts.wait()

@@ -188,7 +188,7 @@ class NotInSync(TernError):
 
 
 class Conflict(TernError):
-    """The broker group stands otherwise than was thought; somebody else was faster."""
+    """The broker group stands otherwise than was thought; another server was faster."""
 
     code = "conflict"
 

@@ -36,7 +36,7 @@ def about(text: str, low: int | None = None, high: int | None = None) -> msgspec
 
 
 def size(text: str, low: int, high: int) -> msgspec.Meta:
-    """The same for a number of bytes."""
+    """What a number of bytes is for, and its limits."""
     return msgspec.Meta(description=text, ge=low, le=high, extra={"bytes": True})
 
 

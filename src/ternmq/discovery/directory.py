@@ -47,7 +47,7 @@ class TopicDirectory(Protocol):
         """Call `callback` on the loop whenever a topic was deleted, from wherever it was asked."""
 
     def on_topic_changed(self, callback: Callable[[Topic], None]) -> None:
-        """The same whenever a topic's settings were changed, with the topic as it is now."""
+        """Call this whenever a topic's settings were changed, with the topic as it is now."""
 
 
 class Directory(TopicDirectory, Protocol):
@@ -93,7 +93,7 @@ class StandingsDirectory(Protocol):
     async def read_standing(
         self, broker_group: str, kind: BrokerGroupKind = "realtime"
     ) -> Standing | None:
-        """As it is in the registry now."""
+        """The standing as the registry has it now."""
 
     async def join_group(
         self,

@@ -230,7 +230,7 @@ class Inbox:
         await self._begin_async(lambda one: end(one, group, key, until_ms=until_ms))
 
     def _start(self, connection: Connection, group: str, key: str, until_ms: int) -> float | None:
-        """None: work. 0: done before. Else the seconds for which somebody else has it in hand."""
+        """None: work. 0: done before. Else the seconds for which another worker has it in hand."""
         now_ms = self._clock.now_ms()
         records = self._records
         if records.take(connection, group, key, now_ms=now_ms, until_ms=until_ms):

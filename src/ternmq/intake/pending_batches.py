@@ -83,7 +83,7 @@ class PendingBatch:
         self.waiting = [] if peer is None else [(peer, correlation)]
 
     def answer(self, at_ms: int, flags: int = 0) -> None:
-        """It is stored, and this is the time that its receipt counts from."""
+        """The batch is stored, and this is the time that its receipt counts from."""
         append = self.append
         place = (append.topic_id, append.base_sequence, at_ms, append.count)
         for peer, correlation in self.waiting:
@@ -154,7 +154,7 @@ class PendingBatches(Generic[Pending]):
         return stored
 
     def add(self, pending: Pending) -> None:
-        """It counts against the bound of whoever sent it until it is removed."""
+        """A batch counts against the bound of whoever sent it until it is removed."""
         self._pending[pending.key] = pending
         if pending.waiting:
             pending.waiting[0][0].hold(pending.size)

@@ -269,7 +269,7 @@ class MetaDirectory(TopicTable, StandingTable):
         return await self._change_standing(lambda: self._leadership.change(wanted))
 
     async def check_seen(self, seen: Sequence[Standing]) -> None:
-        """These stood so once; where the registry knows less, the members have to prove it."""
+        """Groups stood so once; where the registry knows less, the members have to prove it."""
         for standing in seen:
             await self._change_standing(partial(self._leadership.check_seen, standing))
 

@@ -333,7 +333,7 @@ class MetaRouter:
         return handle
 
     def _withdraw(self, peer: Peer, frame: Frame) -> None:
-        """That one is gone for good is said by people, that it leaves by the server itself."""
+        """People say that a server is gone for good, a server itself that it leaves."""
         wanted = unpack(frame.payload, Withdraw)
         if not wanted.for_good:
             check_own(proven(peer), wanted)
@@ -376,7 +376,7 @@ class MetaRouter:
         return await self._in_time(changing)
 
     async def _in_time(self, change: Awaitable[Record]) -> Record:
-        """Changes that somebody waits for: told while they still wait."""
+        """Changes that a caller waits for: refused while it still waits."""
         return await self._directory.news.in_time(change)
 
     async def _set_limit(self, wanted: LimitSet) -> Record:

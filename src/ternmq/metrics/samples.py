@@ -28,7 +28,7 @@ class Samples:
         series[labels] = series.get(labels, 0.0) + value
 
     def highest(self, name: str, value: float, *labels: str) -> None:
-        """The same, but of equal labels the larger one counts: ages cannot be added."""
+        """Add a figure; of equal labels the larger one counts: ages cannot be added."""
         series = self.values.setdefault(name, {})
         series[labels] = max(series.get(labels, 0.0), value)
 

@@ -25,7 +25,7 @@ log = get_logger()
 def with_admin(
     open_registry: Callable[[], Registry], config: NodeConfig, clock: Clock
 ) -> Callable[[], Registry]:
-    """The registry, once somebody is in it; blocks."""
+    """The registry, once it has an administrator; blocks."""
 
     def opened() -> Registry:
         registry = open_registry()

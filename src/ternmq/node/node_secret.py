@@ -37,7 +37,7 @@ def own_node_secret(config: NodeConfig, clock: Clock) -> NodeSecret:
 
 
 def shared_node_secret(config: NodeConfig, clock: Clock) -> NodeSecret | None:
-    """Of a server that joins others; somebody has to bring it. None: there is TLS, and its
+    """Of a server that joins others; an operator has to bring it. None: there is TLS, and its
     certificate may prove it."""
     path = Path(config.node_secret_file) if config.node_secret_file else config.data_dir / FILE
     if not config.node_secret_file and not path.exists():

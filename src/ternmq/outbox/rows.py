@@ -120,7 +120,7 @@ def _chunks(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
 
 
 def _given(row: OutboxRow, claim: RowClaim) -> OutboxRow:
-    """The same as the statement does, where it cannot return what it made."""
+    """The row as the statement left it, where that cannot return what it made."""
     if row.broker_group is not None or not (claim.ordered_too or row.order_hash is None):
         return row
     return row._replace(broker_group=claim.group)
@@ -188,7 +188,7 @@ class OutboxRows:
     def committed(
         self, connection: Connection, ids: Sequence[int], *, owner: str, now_ms: int
     ) -> list[OutboxRow]:
-        """Those of the rows that are there and still claimed by `owner`, in order."""
+        """The rows that are there and still claimed by `owner`, in order."""
         table = self.table
         mine = (table.c.claimed_by == owner, table.c.ready_ms > now_ms)
         found: list[OutboxRow] = []
@@ -236,7 +236,7 @@ class OutboxRows:
     # Settling.
 
     def delete(self, connection: Connection, rows: Sequence[OutboxRow]) -> int:
-        """They are stored: delete them, whichever relay holds them now."""
+        """Rows are stored: delete them, whichever relay holds them now."""
         table, gone = self.table, 0
         for some in _chunks(rows):
             gone += connection.execute(

@@ -17,7 +17,7 @@ class CommitGate(Protocol):
     refusal: TernError | None
     """Why no messages are taken at present."""
     paused: bool
-    """Messages wait: somebody is about to come, or to take over."""
+    """Messages wait: a member is about to come, or to take over."""
     lacks: str
     """What was acknowledged and is not here, as another member says; empty: nothing."""
 
@@ -30,7 +30,7 @@ class CommitGate(Protocol):
         """What counts is with others too."""
 
     def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
-        """These bytes are on their way to our own disk, or there."""
+        """Bytes that are on their way to our own disk, or there."""
 
     def wrote(self, log: int, end: int, durable: int) -> None:
         """Everything of this log below `end` is written here, below `durable` it is as safe here

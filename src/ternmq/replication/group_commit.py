@@ -56,7 +56,7 @@ _NOTHING, _RIDE, _NOW = Need  # Looking a member up costs more than the rest of 
 
 
 class Offered(NamedTuple):
-    """Bytes that may be passed on, and whether somebody waits until they are on disk."""
+    """Bytes that may be passed on, and whether a request waits until they are on disk."""
 
     plan: WritePlan
     sync: bool
@@ -369,7 +369,7 @@ class GroupCommit:
     # -- on the writer thread
 
     def may_offer(self, leg: _Leg) -> bool:
-        """On both threads: somebody has to have it, or the log is passed on in any case."""
+        """On both threads: a member has to have it, or the log is passed on in any case."""
         return leg.target.offers_alone or not self._gate.alone
 
     def offer_from_thread(self, leg: _Leg, offered: Offered) -> None:

@@ -81,7 +81,7 @@ def packed_address_text(ip: bytes, port: int) -> str:
 
 
 def unpacked_address_text(packed: bytes) -> str:
-    """The same from the `ADDRESS_SIZE` bytes that a row of a merged batch carries, or from none."""
+    """The address in the `ADDRESS_SIZE` bytes that a row of a merged batch carries, or in none."""
     return packed_address_text(packed[:-2], int.from_bytes(packed[-2:], "big"))
 
 

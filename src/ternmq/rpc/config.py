@@ -47,7 +47,7 @@ class ListenerConfig:
 
     @property
     def limits(self) -> ServerLimits:
-        """The same as a listener wants it."""
+        """The limits as a listener wants them."""
         return ServerLimits(
             connections_max=self.connections_max,
             address_connections_max=self.connections_per_address_max,

@@ -240,7 +240,7 @@ class ConnectionPool(Generic[G]):
         self._report(peer.address, peer.hello.app if peer.hello else None, reason)
 
     def report_stranger(self, address: tuple[str, int], reason: TernError) -> None:
-        """The same of somebody who never became a peer."""
+        """Report a connection that never became a peer."""
         self._report(address, None, reason)
 
     def _report(self, address: tuple[str, int], app: str | None, reason: TernError) -> None:

@@ -89,7 +89,7 @@ class NodeSecret:
         return hmac.digest(self._key, label.encode(), "sha256")
 
     def proof(self, label: str, hello: bytes, challenge: Challenge) -> bytes:
-        """That the secret is known to whoever says this, in this conversation."""
+        """Proves that the secret is known to whoever says this, in this conversation."""
         parts = (label, hello, challenge.nonce, challenge.role, challenge.broker_group)
         return hmac.digest(self._key, msgspec.msgpack.encode(parts), "sha256")
 

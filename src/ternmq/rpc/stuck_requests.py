@@ -27,7 +27,7 @@ class StuckRequests:
         self._watched: dict[asyncio.Future[Any], tuple[float, Tell]] = {}
 
     def watch(self, waiting: "asyncio.Future[Any]", tell: Tell) -> None:
-        """If this is not done in time and it is known why, somebody is told; once."""
+        """If this is not done in time and it is known why, the caller gets the reason; once."""
         self._watched[waiting] = (asyncio.get_running_loop().time(), tell)
         waiting.add_done_callback(self._over)
 

@@ -44,7 +44,7 @@ class Admin:
         self._admin = admin
 
     def tolerant(self) -> "Admin":
-        """The same calls, with the answers of those broker groups that answer; see `missing`."""
+        """All calls, with the answers of those broker groups that answer; see `missing`."""
         return Admin(self._admin.tolerant())
 
     @property
@@ -102,7 +102,7 @@ class Admin:
         return run(self._admin.seek(topic, start, broker_group))
 
     def seek_all(self, topic: str, start: StartLike) -> dict[str, Sought]:
-        """The same on every broker group, by its name."""
+        """Seek on every broker group, by its name."""
         return run(self._admin.seek_all(topic, start))
 
     @property
@@ -350,7 +350,7 @@ class Admin:
         return run(self._admin.user(name))
 
     def remove_user(self, name: str) -> None:
-        """Its connections end within a second, its grants go with it."""
+        """Remove a user: its connections end within a second, its grants go with it."""
         run(self._admin.remove_user(name))
 
     def grant(self, identity: str, action: str, resource: str = "*", deny: bool = False) -> User:
@@ -364,12 +364,12 @@ class Admin:
     def create_token(
         self, user: str, expires: Duration = 3600.0, narrow: list[tuple[str, str]] | None = None
     ) -> TokenCreated:
-        """A token by which somebody is this user for so long; for (action, resource) lines only, if
-        it is narrowed. One's own may be made without a right, except by a token."""
+        """A token whose holder is this user for so long; for (action, resource) lines only, if it
+        is narrowed. One's own may be made without a right, except by a token."""
         return run(self._admin.create_token(user, expires, narrow))
 
     def tokens(self, user: str = "") -> list[AccessToken]:
-        """Those that have not ended, of one user or of all."""
+        """The tokens that have not ended, of one user or of all."""
         return run(self._admin.tokens(user))
 
     def revoke_tokens(self, user: str, token_id: str = "") -> list[AccessToken]:

@@ -21,5 +21,5 @@ class Reader:
             yield from batch
 
     def batches(self) -> Iterator[MessageBatch]:
-        """The same in pieces, as they are stored."""
+        """Messages in pieces, as they are stored."""
         return iterate(self._reader.batches())

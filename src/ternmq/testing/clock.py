@@ -6,7 +6,7 @@ from ternmq.client.model.durations import Duration, seconds_of
 
 
 class TurnedClock:
-    """Stands still until somebody turns it."""
+    """Stands still until a test turns it."""
 
     def __init__(self, now_ms: int = 1_800_000_000_000) -> None:
         self._now_ms = now_ms
@@ -25,6 +25,6 @@ class TurnedClock:
         self._now_ms += int(seconds * 1000)
 
     def jump(self, seconds: Duration) -> None:
-        """Somebody sets the wall clock, maybe back; no time passes."""
+        """The wall clock is set, maybe back; no time passes."""
         seconds = seconds_of("seconds", seconds, -inf, inf)
         self._now_ms += int(seconds * 1000)

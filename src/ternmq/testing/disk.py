@@ -54,7 +54,7 @@ class _Inode:
 
 
 def _folder(path: Path) -> str:
-    """Its directory; `Path.parent` is ten times slower, and this is asked very often."""
+    """The directory of a path; `Path.parent` is ten times slower, and this is asked very often."""
     return str(path).rpartition("/")[0]
 
 

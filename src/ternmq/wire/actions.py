@@ -13,7 +13,7 @@ from ternmq.wire.numbers import Command
 
 
 class Action(StrEnum):
-    """What somebody wants to do."""
+    """What a user wants to do."""
 
     CONNECT = "connect"
     """The connection's own frames, and what servers send unasked."""

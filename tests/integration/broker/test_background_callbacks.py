@@ -21,9 +21,9 @@ from ternmq.replication.leading.replica_stream import ReplicaStream
 from ternmq.rpc.server import Listener, ServerLimits
 from ternmq.testing import node
 from ternmq.wire.messages.topics import TopicSettings
+from tests.integration.meta.noting_meta import meta
+from tests.integration.meta.test_remote_directory import directory
 from tests.unit.discovery.test_routes import DELAY, HELLO, MASTER, Meta, address_of, serving
-from tests.unit.node.joining.test_registration import meta
-from tests.unit.node.joining.test_remote_directory import directory
 from tests.waiting import until
 
 

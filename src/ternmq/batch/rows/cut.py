@@ -132,7 +132,7 @@ def _wanted_chunks(
 
 
 def _packed_chunks(chunks: Sequence[tuple[int, ...]]) -> bytes:
-    """Their table when only they are left, one behind the other."""
+    """The table of chunks when only these are left, one behind the other."""
     packed = bytearray()
     at = 0
     for row, _, size, raw_size in chunks:

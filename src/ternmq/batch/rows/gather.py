@@ -61,6 +61,6 @@ def pack_bits(valid: np.ndarray) -> bytes | None:
 
 
 def repeated(value: bytes, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same value `count` times, as `take_bytes` answers."""
+    """One value `count` times, as `take_bytes` answers."""
     data = np.frombuffer(value * count, np.uint8)
     return np.full(count, len(value), dtype=np.int64), data

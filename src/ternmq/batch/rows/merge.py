@@ -41,7 +41,7 @@ class ChosenRows(NamedTuple):
 
 
 def take(view: BatchView, rows: np.ndarray) -> bytearray:
-    """The same batch with these rows only, in this order; its stamp is left to the caller."""
+    """The batch with these rows only, in this order; its stamp is left to the caller."""
     kept = in_a_row(rows)
     first = int(rows[0]) if kept else 0
     origin = Origin(topic=view.topic, app=view.app, producer=view.producer)

@@ -84,7 +84,7 @@ class Envelopes:
         return [head, batch]
 
     def left_out(self, piece: Slice) -> LeftOut:
-        """The same for a consumer that gets the batch elsewhere."""
+        """An envelope for a consumer that gets the batch elsewhere."""
         entry, selection, attempts = piece
         return LeftOut(
             lease=self._lease,

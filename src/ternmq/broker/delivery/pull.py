@@ -260,7 +260,7 @@ class PullHandler:
         self._fed_later[group] = self._loop.call_later(wait_s, self._feed_now, group)
 
     def limited(self, group: ConsumerGroup) -> bool:
-        """Does somebody wait until there is room below a limit?"""
+        """Does a pull wait until there is room below a limit?"""
         return bool(group.waiting_pulls) and group in self._fed_later
 
     def _feed_now(self, group: ConsumerGroup) -> None:

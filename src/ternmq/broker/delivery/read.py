@@ -173,7 +173,7 @@ class ReadHandler:
     async def _send_later(
         self, pending: PendingRead, at: int, stop: int, limits: tuple[int, int]
     ) -> None:
-        """The same with a thread that may wait for the disk."""
+        """Send by a thread that may wait for the disk."""
         try:
             entries = await self._fetcher.run(
                 lambda: self._consume.entries(

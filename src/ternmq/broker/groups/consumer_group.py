@@ -146,7 +146,7 @@ class ConsumerGroup:
         return RetryRule(settings.retry, settings.attempts_max, explicit_ms, chance)
 
     def replay_settings(self, settings: GroupSettings) -> None:
-        """They were changed then: what waited by the old policy waits by the new one (R12)."""
+        """Settings were changed then: what waited by the old policy waits by the new one (R12)."""
         before, self.settings = self.settings.retry, settings
         if settings.retry != before:
             self.lane.reschedule(self.retry_rule())

@@ -81,7 +81,7 @@ class FailureCache:
         self._kept: deque[tuple[FailureNote, int]] = deque()
 
     def written(self, note: FailureNote, offset: int | None) -> None:
-        """Its record is in the log, or (None) could not be written."""
+        """The record of a note is in the log, or (None) could not be written."""
         text = note.text
         note.written(offset)
         if offset is None or text is None:

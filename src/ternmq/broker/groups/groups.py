@@ -241,7 +241,7 @@ class ConsumerGroups:
             self.wake(group, wake_at)
 
     def wake(self, group: ConsumerGroup, moment: int) -> None:
-        """The same for one moment that is known, without looking at every lease."""
+        """Schedule for one moment that is known, without looking at every lease."""
         if group.wakes is None or moment < group.wakes:
             group.wakes = moment
             heappush(self._wakes, (moment, id(group), group))

@@ -139,7 +139,7 @@ class KeyOrder:
         return {key: chain[0] for key, chain in self._chains.items()}
 
     def put_back(self, sequences: list[int]) -> None:
-        """They were not handed out after all."""
+        """Rows were not handed out after all."""
         for sequence in sequences:
             self._out.discard(sequence)
             heappush(self._ready, sequence)

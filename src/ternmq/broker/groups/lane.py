@@ -220,7 +220,7 @@ class Lane(RowStates):
         return LaneEvent(kind, ranges, lease_id, argument=argument, text=why.text, note=note)
 
     def _stop(self, piece: Piece, lease_id: int, why: Why) -> LaneEvent:
-        """The rows wait until somebody says so, and in ordered groups their keys with them."""
+        """The rows wait for a decision, and in ordered groups their keys with them."""
         first, end, attempt = piece
         self.wait(first, end, attempt + 1, NEVER, None)
         note = FailureNote(text=why.text, at_ms=why.at_ms) if why.text else None

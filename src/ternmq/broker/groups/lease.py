@@ -27,7 +27,7 @@ class Lease:
 
     @property
     def vanished(self) -> bool:
-        """Its consumer is gone, rather than slow."""
+        """The consumer is gone, rather than slow."""
         return self.owner == 0
 
 

@@ -92,7 +92,7 @@ class RowStates:
         return self.end - self.next + self.returned.count
 
     def in_flight(self) -> int:
-        """Rows that somebody holds, without counting them one by one."""
+        """Rows that consumers hold, without counting them one by one."""
         elsewhere = self.done.count + self.returned.count + self.waiting.count
         return self.next - self.start - elsewhere
 

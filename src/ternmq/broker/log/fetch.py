@@ -50,7 +50,7 @@ class Fetcher:
             self._cached -= len(self._cache.pop(self._order.popleft())) + ENTRY_SIZE
 
     def keep(self, entry: ConsumeEntry, batch: Buffer) -> None:
-        """Remember a batch that was read because somebody has to look into it."""
+        """Remember a batch that was read to look into it."""
         if entry.offset not in self._cache and not entry.location:
             self._cache[entry.offset] = batch
             self._order.append(entry.offset)

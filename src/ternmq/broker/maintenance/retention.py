@@ -164,7 +164,7 @@ class Retention:
         self._consume.trim({topic.id: target})
 
     async def _make_review_group(self, topic: Topic) -> None:
-        """Somebody has to count letters that nobody handled."""
+        """Counts letters that no person handled."""
         if topic.name.startswith((DEAD_PREFIX, REFUSED_PREFIX)):
             await self._consumers.make_group(topic, HANDLED, Start(at="earliest"))
 

@@ -83,7 +83,7 @@ class Confirmer:
     # -- waking
 
     def settled(self, group: ConsumerGroup) -> None:
-        """Rows of a group that somebody asks about may be settled: look at the end of this turn."""
+        """Rows of a group that a caller waits for may be settled: look at the end of this turn."""
         if not self._moved:
             self._loop.call_soon(self._look)
         self._moved[id(group)] = group

@@ -22,7 +22,7 @@ class OpenTransactionSlots:
         self._known: dict[int, frozenset[int]] = {}
         """By where a half batch lies in the log."""
         self.slots: set[int] = set()
-        """As it was when somebody asked last."""
+        """The answer to the last question."""
 
     async def of_open(self) -> set[int]:
         opened = [half for one in self._halves.open.values() for half in one.halves]

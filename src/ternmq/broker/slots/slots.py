@@ -91,7 +91,7 @@ class Slots:
         return bool(self._placement.owners)
 
     async def assign(self) -> None:
-        """Somebody sends with an order key for the first time ever."""
+        """A producer sends with an order key for the first time ever."""
         placed = await self._places.place(PlaceChange(action="assign", broker_group=self._own))
         self._learn(placed.placement)
 

@@ -258,7 +258,7 @@ class HalfBatches:
         return self._answer(await self.decide(request.action, [one]), request.action, [])
 
     async def end_detached(self, request: DetachedEnd, rights: Rights | None = None) -> HalfEnded:
-        """The same by name, for several attempts in one."""
+        """End a transaction by name, for several attempts in one."""
         name, action = request.name, request.action
         if action == "look":
             raise BadRequest("only an unfenced transaction can be looked at")
@@ -480,6 +480,6 @@ def _number(half: PlacedHalf) -> int:
 
 
 def ended(state: str) -> TransactionEnded:
-    """The true state, for somebody who wanted another."""
+    """The true state, for a caller that wanted another."""
     shown = state.replace("_", " ")
     return TransactionEnded(f"the transaction is {shown} already", state=state)

@@ -87,7 +87,7 @@ def _handle(
 
 
 async def _send(mq: "Client", messages: "list[UnsentMessage]") -> "list[UnsentMessage]":
-    """Those that are still not stored."""
+    """Send, and return the messages that are still not stored."""
     topics: dict[str, list[UnsentMessage]] = defaultdict(list)
     for one in messages:
         topics[one.topic].append(one)

@@ -140,8 +140,8 @@ def make_plan(shape: Shape, folder: Path, base: int, extra: Extra | None = None)
 
 
 def in_waves(servers: Sequence[Planned], folder: Path) -> list[list[Planned]]:
-    """Those that have been here before start first: what they hold is what there is, and of a group
-    that the registry does not know yet the first member leads."""
+    """Members that have been here before start first: what they hold is what there is, and of a
+    group that the registry does not know yet the first member leads."""
     known = [each for each in servers if (folder / each.name).exists()]
     return [known, [each for each in servers if each not in known]]
 

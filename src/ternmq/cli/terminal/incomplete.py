@@ -27,7 +27,7 @@ def note_missing(missing: Mapping[str, str]) -> None:
 
 
 def end_incomplete(missing: Mapping[str, str]) -> None:
-    """The same, as the last thing that a command says."""
+    """Note what is missing, as the last thing that a command says."""
     if missing:
         note_missing(missing)
         raise typer.Exit(EXIT_INCOMPLETE)

@@ -341,7 +341,7 @@ def _fields(topic: Topic) -> dict[str, object]:
 
 
 def _facts(topic: Topic) -> dict[str, object]:
-    """The same for people."""
+    """The facts about a topic, for people."""
     settings = topic.settings
     facts = _fields(topic) | {
         "rate": limit.shown_rate(settings.rate),

@@ -1,6 +1,7 @@
 """Users, grants and tokens, asked of meta servers. Of a password only a verifier is sent."""
 
 import asyncio
+import secrets
 
 from ternmq.client.model.arguments import typed_calls
 from ternmq.client.model.durations import Duration, seconds_of
@@ -9,7 +10,7 @@ from ternmq.core.errors import IdentityNotFound
 from ternmq.core.ids import check_name
 from ternmq.security.access.quota import check_quota
 from ternmq.security.access.rights import check_grant, check_pattern
-from ternmq.security.access.scram import ITERATIONS, make_verifier
+from ternmq.security.access.scram import ITERATIONS, SALT_SIZE, make_verifier
 from ternmq.security.access.secret import Secret
 from ternmq.wire.messages.limits import (
     AccessToken,
@@ -85,7 +86,7 @@ class AccessAdmin(AdminCalls):
         raise IdentityNotFound(f"there is no user {name!r}; 'tern user list' shows them")
 
     async def remove_user(self, name: str) -> None:
-        """Its connections end within a second, its grants go with it."""
+        """Remove a user: its connections end within a second, its grants go with it."""
         await self._cluster.ask_meta(Command.USER_REMOVE, UserNamed(name=name), User)
 
     async def grant(
@@ -106,8 +107,8 @@ class AccessAdmin(AdminCalls):
         expires: Duration = 3600.0,
         narrow: list[tuple[str, str]] | None = None,
     ) -> TokenCreated:
-        """A token by which somebody is this user for so long; for (action, resource) lines only, if
-        it is narrowed. One's own may be made without a right, except by a token."""
+        """A token whose holder is this user for so long; for (action, resource) lines only, if it
+        is narrowed. One's own may be made without a right, except by a token."""
         check_name("user", user)
         expires_s = seconds_of("expires", expires, 1.0, TOKEN_S_MAX)
         lines = None
@@ -117,7 +118,7 @@ class AccessAdmin(AdminCalls):
         return await self._cluster.ask_meta(Command.TOKEN_CREATE, wanted, TokenCreated)
 
     async def tokens(self, user: str = "") -> list[AccessToken]:
-        """Those that have not ended, of one user or of all."""
+        """The tokens that have not ended, of one user or of all."""
         found = await self._cluster.ask_meta(Command.TOKEN_LIST, TokenFind(user=user), AccessTokens)
         return found.tokens
 
@@ -138,4 +139,5 @@ class AccessAdmin(AdminCalls):
 async def _verifier(password: str | Secret, iterations: int) -> Verifier:
     """By a thread: it takes a while on purpose."""
     text = password.reveal() if isinstance(password, Secret) else password
-    return await asyncio.to_thread(make_verifier, text, iterations=iterations)
+    salt = secrets.token_bytes(SALT_SIZE)
+    return await asyncio.to_thread(make_verifier, text, salt, iterations=iterations)

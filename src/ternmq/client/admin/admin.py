@@ -35,7 +35,7 @@ class Admin(
     """`mq.admin`."""
 
     def tolerant(self) -> "Admin":
-        """The same calls, with the answers of those broker groups that answer; see `missing`."""
+        """All calls, with the answers of those broker groups that answer; see `missing`."""
         return Admin(self._cluster, {})
 
     @property

@@ -168,7 +168,7 @@ class TopicAdmin(AdminCalls):
         return (await self._seek(topic, start, [group]))[group]
 
     async def seek_all(self, topic: str, start: StartLike) -> dict[str, Sought]:
-        """The same on every broker group, by its name."""
+        """Seek on every broker group, by its name."""
         return await self._seek(topic, start, await self._fan_out.chosen(make_start(start)))
 
     async def _seek(self, topic: str, start: StartLike, groups: list[str]) -> dict[str, Sought]:

@@ -101,7 +101,7 @@ class AckSender:
         self._send_soon(at_once=at_once)
 
     def settled_one(self, lease: int, sequence: int, outcome: Outcome) -> None:
-        """The same for one row: the way of single failures."""
+        """One row is settled: the way of single failures."""
         self.pending.add(lease, sequence, sequence + 1, outcome)
         if self._urgent_timer is None or self.pending.urgent or self._at_once:
             self._send_soon()

@@ -79,7 +79,7 @@ class HeldRows:
         return found
 
     def extend(self, leases: Iterable[int], until: float) -> None:
-        """These leases are ours until then, at least."""
+        """The leases are ours until then, at least."""
         renewed = set(leases)
         for delivery in self._held.values():
             if delivery.lease in renewed and delivery.until < until:

@@ -105,7 +105,7 @@ class PendingAcks:
         return self.take_acks() + others
 
     def put_back(self, done: list[Done]) -> None:
-        """It may not have arrived; sending it twice does no harm."""
+        """Take acks back that may not have arrived; sending them twice does no harm."""
         self._acks += [(each.lease, each.first, each.end) for each in done if each.kind == "ack"]
         self._others.extendleft(each for each in reversed(done) if each.kind != "ack")
         self._urgent = self._urgent or any(each.kind not in ("ack", "retry") for each in done)

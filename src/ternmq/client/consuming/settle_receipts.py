@@ -27,7 +27,7 @@ class Flushing:
 
 
 class RowsReceipt:
-    """The same, for rows whose outcome may not count: (lease, first sequence, end)."""
+    """A receipt for rows whose outcome may not count: (lease, first sequence, end)."""
 
     __slots__ = ("_acks", "_flush", "_rows")
 

@@ -420,7 +420,7 @@ class Subscription:
     def settle_later(
         self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome
     ) -> SettleReceipt:
-        """The same from another thread; one wake-up for many calls."""
+        """Settle from another thread; one wake-up for many calls."""
         self._elsewhere.append((delivery, rows, outcome))
         if not self._woken:
             self._woken = True
@@ -485,7 +485,7 @@ class Subscription:
         self._lose(lost)
 
     def _lose(self, leases: set[int]) -> None:
-        """These rows are no longer ours: show none of them that was not shown yet."""
+        """Rows that are no longer ours: show none of them that was not shown yet."""
         for delivery in self._held.lose(leases):
             self._sink.withdraw(delivery)
         if leases:

@@ -49,7 +49,7 @@ class DeliverySource(Protocol):
     def settle_later(
         self, delivery: "Delivery", rows: tuple[int, int], outcome: "Outcome"
     ) -> SettleReceipt:
-        """The same, from any thread."""
+        """Settle rows, from any thread."""
 
 
 REASON_SIZE_MAX = 1024
@@ -163,7 +163,7 @@ class Delivery:
         self.ranges = envelope.selection
         """What is shown to the application: the selection without rows it has in hand already."""
         self.lost = False
-        """The lease is over; the rows may be with somebody else by now."""
+        """The lease is over; the rows may be with another consumer by now."""
         self.moved: dict[int, Delivery] | None = None
         """Rows in the application's hands that were delivered again, under a newer lease."""
         count = envelope.span

@@ -35,7 +35,7 @@ def seconds_of(
 
 
 def maybe_seconds_of(name: str, value: object, low: float, high: float) -> float | None:
-    """The same; None stays None."""
+    """The duration in seconds, as `seconds_of`; None stays None."""
     return None if value is None else seconds_of(name, value, low, high)
 
 

@@ -40,7 +40,7 @@ class Message:
 
     @property
     def erased(self) -> bool:
-        """Its key was deleted (`tern erase`): `body` raises `Erased`, all else can be read."""
+        """The key was deleted (`tern erase`): `body` raises `Erased`, all else can be read."""
         return isinstance(self._delivery.batch.why_closed(self._row), Erased)
 
     @property

@@ -121,7 +121,7 @@ class Receipt:
 
     @property
     def place(self) -> tuple[Published, int]:
-        """Its batch, and the row in it."""
+        """The batch of this message, and the row in it."""
         return self._published, self._row
 
     def _number(self) -> int:

@@ -39,7 +39,7 @@ class CircuitBreaker:
         return self._tried_at is None or now - self._tried_at >= TRIAL_S
 
     def given(self, now: float) -> None:
-        """It gets something: the trial, if one is due."""
+        """The server gets something: the trial, if one is due."""
         if self.failures and now >= self._rests_until:
             self._tried_at = now
 
@@ -52,6 +52,6 @@ class CircuitBreaker:
         self._tried_at = None
 
     def worked(self) -> None:
-        """It stored something."""
+        """The server stored something."""
         self.failures = 0
         self._tried_at = None

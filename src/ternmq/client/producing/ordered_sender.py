@@ -242,7 +242,7 @@ class OrderedSender:
         return self._producer.window(open_batch).deadline
 
     def _expired(self, queue: Queue, open_batch: OpenBatch) -> None:
-        """It was never sent, and its time is over."""
+        """A batch was never sent, and its time is over."""
         make = _behind if queue.group else _stuck
         self._give_up(queue.lines, open_batch, make(queue, len(open_batch.rows)))
 

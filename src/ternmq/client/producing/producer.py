@@ -285,7 +285,7 @@ class Producer:
         return ProducerBatch(open_batch, published, window=window, on_done=on_done, bound=bound)
 
     def _renewed(self, before: ProducerBatch) -> ProducerBatch:
-        """The same rows under new numbers: another group may have forgotten such low ones."""
+        """A batch under new numbers: another group may have forgotten such low ones."""
         made = self.make_batch(before.published.topic, before.open_batch, before.on_done)
         made.take_over(before)
         self._encode(made)
@@ -328,7 +328,7 @@ class Producer:
             senders.next(topic, affinity).put(batch)
 
     def post_to(self, batch: ProducerBatch, broker_group: str) -> None:
-        """The same to one broker group and no other."""
+        """Send a batch to one broker group and no other."""
         if self._keyring.topics and self._keyring.finds_first(
             batch.published.topic, batch.open_batch.rows, lambda: self.post_to(batch, broker_group)
         ):
@@ -439,7 +439,7 @@ class Producer:
                 self._give_up(accumulator, accumulator.open_batches.popleft())
 
     def _give_up(self, accumulator: Accumulator, open_batch: OpenBatch) -> None:
-        """It was never sent, and its time is over."""
+        """A batch was never sent, and its time is over."""
         accumulator.under_way += 1
         settled = partial(self._settled, accumulator)
         batch = self.make_batch(accumulator.topic, open_batch, settled)

@@ -178,7 +178,7 @@ class ProducerBatch:
     def halves(
         self, second_done: Callable[[int], OnDone] | None = None
     ) -> "tuple[ProducerBatch, ProducerBatch]":
-        """Its rows with their ids in two batches, not yet encoded. `second_done` makes who
+        """The rows with their ids in two batches, not yet encoded. `second_done` makes who
         hears of the second one, by the row with which it begins."""
         first, second = self.open_batch.halves()
         whole, middle = self.published, len(first.rows)

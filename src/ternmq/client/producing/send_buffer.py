@@ -57,7 +57,7 @@ class SendBuffer:
         return True
 
     def take_all(self, count: int, size: int) -> bool:
-        """The same for a list: all of it is within the bounds, or nothing is taken."""
+        """Take room for a list: all of it is within the bounds, or nothing is taken."""
         if count > 1 and not self.within(count, size):
             return False
         return self.take(count, size)

@@ -120,7 +120,7 @@ class SendMany:
         self._put(rows)
 
     async def accept_when_room(self, bodies: Sequence[Any]) -> BatchReceipt:
-        """The same, part by part, as there is room."""
+        """Accept a list part by part, as there is room."""
         self._begin_one_way()
         rows = await self._rows(bodies)
         if self._producer.config.on_full == "raise":

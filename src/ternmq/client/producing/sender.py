@@ -110,7 +110,7 @@ class Sender:
 
     @property
     def stopping(self) -> bool:
-        """Its server is about to stop."""
+        """The server is about to stop."""
         return self._link.stopping
 
     @property
@@ -302,7 +302,7 @@ class Sender:
         )
 
     def _hold(self, batch: ProducerBatch, wait: float) -> None:
-        """Its topic is over a limit: nothing of it is sent until there is room, then in order."""
+        """A topic is over a limit: nothing of it is sent until there is room, then in order."""
         topic = batch.published.topic
         del self._under_way[batch.serial]
         self._later[batch] = None

@@ -117,7 +117,7 @@ class Reader:
                 yield message
 
     async def batches(self) -> AsyncIterator[MessageBatch]:
-        """The same in pieces, as they are stored."""
+        """Messages in pieces, as they are stored."""
         begun_ms = SystemClock().now_ms()
         bounds = await self._bounds()
         if not bounds and self._follow:

@@ -100,7 +100,7 @@ class Spool:
         )
 
     def _broken(self, error: TernError) -> None:
-        """Its file has what was accepted; the next client on it goes on."""
+        """The file has what was accepted; the next client on it goes on."""
         self._error = error
         for waiting in self._line:
             if waiting.future is not None and not waiting.future.done():
@@ -136,7 +136,7 @@ class Spool:
     async def put_patiently(
         self, topic: str, message: Outgoing, timeout: float, *, waits: bool
     ) -> SpooledMessage:
-        """The same; a full spool is waited for, at most so many seconds."""
+        """Put a message; a full spool is waited for, at most so many seconds."""
         give_up = asyncio.get_running_loop().time() + timeout
         while True:
             self._progress.clear()

@@ -86,7 +86,7 @@ class HalfSender:
         )
 
     async def known(self, wanted: str) -> str:
-        """A broker group that somebody named: refused at once where there is none of this name. One
+        """A broker group that was named: refused at once where there is none of this name. One
         that is away is waited for."""
         cluster = self._cluster
         if wanted not in (*cluster.masters(), *cluster.away("realtime")):
@@ -146,8 +146,8 @@ class HalfSender:
     async def spread(
         self, target: HalfTarget, rows: Rows, touched: dict[str, None]
     ) -> HalfReceipts:
-        """The same with order keys where their slots are; `touched` gets to know every group that
-        may have some, before it has."""
+        """Send rows with order keys to where their slots are; `touched` gets to know every group
+        that may have some, before it has."""
         check_name("topic", target.topic)
         receipts = HalfReceipts()
         if not _ordered(rows):

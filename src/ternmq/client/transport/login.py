@@ -59,7 +59,7 @@ def _token_login(
     if isinstance(given, Secret):
         return TokenLogin(user, partial(_same, given), renews=False)
     if callable(given):
-        return TokenLogin(user, lambda: _told(given()), renews=True)
+        return TokenLogin(user, lambda: _returned(given()), renews=True)
     if file:
         return TokenLogin(user, partial(read_secret, Path(file), "the token"), renews=True)
     return None
@@ -69,7 +69,7 @@ def _same(token: Secret) -> Secret:
     return token
 
 
-def _told(token: object) -> Secret:
+def _returned(token: object) -> Secret:
     if isinstance(token, Secret):
         return token
     if not isinstance(token, str) or not token:

@@ -50,7 +50,7 @@ class RetryingRequest:
     async def ask_bytes(
         self, link: Link, command: int, payload: bytes | bytearray
     ) -> bytes | bytearray | memoryview:
-        """The same for an answer that is no record."""
+        """Ask for an answer that is no record."""
         while True:
             try:
                 connection = await self._within(link.get())

@@ -39,7 +39,7 @@ class Login(Protocol):
 
     @property
     def user(self) -> str:
-        """Its name; the application that it is, where none is said."""
+        """The name of the user; the application that it is, where none is said."""
 
     def greeting(self, hello: Hello) -> UserProof: ...
 

@@ -142,7 +142,7 @@ class Dispatcher:
             await asyncio.sleep(WAIT_S)
 
     async def _drop(self, work: Work) -> None:
-        """Its topic was deleted: these rows are cancelled with it."""
+        """A topic was deleted: its rows are cancelled with it."""
         dropped = Decision(
             kind=DecisionKind.CANCELLED,
             at_ms=self._clock.now_ms(),

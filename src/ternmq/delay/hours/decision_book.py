@@ -30,7 +30,7 @@ class DecisionBook:
         self.moves: dict[int, tuple[int, int]] = {}
         """(due, topic) of rows that were moved and are not settled."""
         self.promised: set[int] = set()
-        """Rows of open intents of which somebody was told that they are dispatched. It stays so,
+        """Rows of open intents that were answered as dispatched. It stays so,
         also when their group refuses them and they wait for another one."""
         self.dispatched: Counter[int] = Counter()
         self.cancelled: Counter[int] = Counter()

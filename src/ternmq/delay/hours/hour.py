@@ -36,7 +36,7 @@ class Hour:
     moves: dict[int, tuple[int, int]] = field(default_factory=dict)
     """(due, topic) of rows that were moved and are not settled."""
     damaged: int = 0
-    """Bytes that cannot be read; their rows stay pending for somebody to look at."""
+    """Bytes that cannot be read; their rows stay pending until an operator looks."""
     waiting: int = 0
     """Rows on their way between the wheel and a synced intent."""
     aside: set[int] = field(default_factory=set)

@@ -187,7 +187,7 @@ class CommittedTaker:
 def _batches(
     view: BatchView, rows: np.ndarray, producer: ProducerId
 ) -> list[tuple[bytearray, int]]:
-    """These rows, which follow each other, with the sequence behind each batch."""
+    """Rows that follow each other, with the sequence behind each batch."""
     first = view.base_sequence + int(rows[0])
     batch = adopt(ChosenRows(view, rows), producer=producer, first_sequence=first)
     if len(batch) <= SIZE_FINE or len(rows) == 1:

@@ -176,7 +176,7 @@ class ScheduleLog:
         return self.read(hour, start, end)
 
     def read(self, hour: int, start: int, end: int) -> Loaded:
-        """The same from any thread, up to `end`, which has been written."""
+        """Read from any thread, up to `end`, which has been written."""
         data = self.files.read(hour, start, min(LOAD_SIZE, end - start))
         last = start + len(data) >= end
         view, form, at, damaged = memoryview(data), MessageFormat(), 0, 0

@@ -42,6 +42,6 @@ def in_turn(rows: np.ndarray, due_ms: np.ndarray) -> np.ndarray:
 
 
 def once(rows: np.ndarray) -> np.ndarray:
-    """The same rows in the same order, each once: one that was moved may be there twice."""
+    """Rows in the same order, each once: one that was moved may be there twice."""
     _, first = np.unique(rows, return_index=True)
     return rows if len(first) == len(rows) else rows[np.sort(first)]

@@ -22,7 +22,7 @@ from ternmq.security.access.book import APPS_MAX, TOKEN_KEYS, AccessBook, Access
 from ternmq.security.access.quota import DEFAULT
 from ternmq.security.access.quota import changed as quota_changed
 from ternmq.security.access.rights import ANY, check_grant, check_pattern
-from ternmq.security.access.scram import check_verifier, make_verifier
+from ternmq.security.access.scram import ITERATIONS, SALT_SIZE, check_verifier, make_verifier
 from ternmq.security.private_files import replace_whole
 from ternmq.wire.messages.limits import (
     Grant,
@@ -163,7 +163,8 @@ def make_admin(
     is written. `again`: the password is lost, make another one.
     """
     password = secrets.token_urlsafe(24)
-    verifier = make_verifier(password, **({"iterations": iterations} if iterations else {}))
+    salt = secrets.token_bytes(SALT_SIZE)
+    verifier = make_verifier(password, salt, iterations=iterations or ITERATIONS)
     settings = entry_settings(replace(ADMIN_ENTRY, verifier=verifier))
     name = access_topic(ADMIN)
     if not again and any(topic.name == name for topic in registry.topics()):

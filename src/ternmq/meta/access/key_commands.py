@@ -101,7 +101,7 @@ class KeyCommands:
         return key_record(held)
 
     async def find(self, wanted: TopicKeyFind) -> Record:
-        """Those that are known: to be used, or erased. A key of another topic is not told."""
+        """The keys that are known: to be used, or erased. A key of another topic is not told."""
         if len(wanted.ids) > ASKED_MAX:
             raise BadRequest(f"at most {ASKED_MAX} keys are asked for at once")
         found: dict[int, TopicKey] = {}

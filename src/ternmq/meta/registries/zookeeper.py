@@ -428,7 +428,7 @@ class ZooKeeperRegistry:
         return found[0]
 
     def _topics(self, ids: Sequence[int]) -> list[Topic]:
-        """Those of them that live."""
+        """The topics that live."""
         nodes = self._tree.read([f"/topics/{topic_id}" for topic_id in ids])
         found = zip(ids, nodes, strict=True)
         return [_decoded(topic_id, node) for topic_id, node in found if node is not None]

@@ -224,7 +224,7 @@ class Registrar:
         self._routes.announce(self._route(register))
 
     def _drop(self, register: Register) -> None:
-        """It said goodbye."""
+        """The server said goodbye."""
         if register.member:
             self._directory.liveness.left(register.member)
         self._forget(register)

@@ -43,7 +43,7 @@ class RouteTable:
         self._change([other for other in self._routes.servers if not _same_server(other, route)])
 
     def remember(self, servers: list[Route]) -> None:
-        """These exist, whether they are there now or not."""
+        """Servers that exist, whether they are there now or not."""
         self._remembered = servers
         self._change(self._routes.servers)
 

@@ -33,7 +33,7 @@ class Liveness:
         self._heard[member_id] = ALWAYS
 
     def left(self, member_id: str) -> None:
-        """It said so."""
+        """The member said that it leaves."""
         self._heard.pop(member_id, None)
         self._left[member_id] = self._clock.monotonic()
 

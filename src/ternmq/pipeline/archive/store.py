@@ -138,7 +138,7 @@ class ArchiveStore:
         return state.add(commit)
 
     def commit_next(self, state: ArchiveState, commit: Commit) -> bool:
-        """The same, after whatever others did meanwhile that does not concern this step."""
+        """Commit after whatever others did meanwhile that does not concern this step."""
         for _ in range(TRIES):
             self.load(state)
             step = msgspec.structs.replace(commit, number=state.number + 1)

@@ -78,7 +78,7 @@ def letters(spark: SparkSession, url: str, choice: LetterChoice) -> DataFrame | 
 
 
 def normalised(text: Column) -> Column:
-    """The same text for the same cause."""
+    """One text for one cause."""
     for pattern, replacement in _PATTERNS:
         text = f.regexp_replace(text, pattern, replacement)
     return f.substring(f.trim(text), 1, TEXT_MAX)

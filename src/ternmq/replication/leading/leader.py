@@ -98,7 +98,7 @@ class Leader:
         self._streams: dict[str, ReplicaStream] = {}
         self._streams_by_peer: dict[Peer, ReplicaStream] = {}
         self._streamed = False
-        """Somebody was passed bytes of this epoch, whether still here or not."""
+        """A member was passed bytes of this epoch, whether still here or not."""
         first = {number: led.start_offset for number, led in logs.items()}
         self._needs = {each.id: dict(first) for each in standing.members if each.id != me}
         """From where on each member needs the logs, as far as is known."""

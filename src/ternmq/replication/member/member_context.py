@@ -75,7 +75,7 @@ class MemberContext:
     watchers: list[Callable[[int], None]] = field(default_factory=list)
     """Told of it."""
     damaged: bool = False
-    """Bytes that were safe are missing or do not match their checksum, as somebody found."""
+    """Bytes that were safe are missing or do not match their checksum, as a read found."""
     former: str = ""
     """Who led before the epoch of now, if another member did."""
     held: dict[int, int] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class MemberContext:
 
     @property
     def unfit(self) -> bool:
-        """Its data is known to be damaged, and others have everything."""
+        """The data of this member is known to be damaged, and others have everything."""
         return (self.damaged or self.member.damaged) and has_company(self.standing, self.me)
 
     async def leave_if_damaged(

@@ -182,7 +182,7 @@ class ServerKind(Protocol):
         """Whether the last stop may have taken what was acknowledged; blocks."""
 
     def note_acks_from_memory(self, acks_from_memory: bool) -> None:
-        """So it would be from here on, until the store is closed in order; blocks, durable."""
+        """Note if acks come from memory until the store is closed in order; blocks, durable."""
 
     def open(self, epoch: int, *, suffix: bool, on_corrupt: OnCorrupt) -> ReplicatedStore:
         """Open and recover; blocks. With `suffix` only what is known to be safe is visible.

@@ -112,7 +112,7 @@ class FollowerRole:
         await self._context.stop.wait()
 
     async def _own(self, standing: Standing) -> Standing | None:
-        """Somebody made this member the master: by that epoch if it is new, else by another."""
+        """This member was made the master: by that epoch if it is new, else by another."""
         if standing.epoch > self._context.member.accepted_epoch:
             return standing
         try:
@@ -309,7 +309,7 @@ async def _follow(
 async def _useless(
     context: MemberContext, server_kind: ServerKind, replica: FollowerRole, what: str
 ) -> bool:
-    """Until it can be moved aside; or (False) the server stops, or somebody wants it to lead."""
+    """Until it can be moved aside; or (False) the server stops, or is wanted to lead."""
     while not context.stop.is_set() and (context.standing.master != context.me or context.unfit):
         if context.unfit:
             await context.leave_set()

@@ -236,8 +236,8 @@ class GuardedEntrance(Entrance):
         if not self._proof and token is None:
             return super().sealed(welcome)
         left_ms = 0 if token is None else token.left_ms(self._guard.now_ms())
-        said = msgspec.structs.asdict(welcome)
-        return pack(ProvenWelcome(**said, proof=self._proof, ends_in_ms=left_ms))
+        fields = msgspec.structs.asdict(welcome)
+        return pack(ProvenWelcome(**fields, proof=self._proof, ends_in_ms=left_ms))
 
     def _begin(self, hello: Hello, payload: bytes) -> Challenge:
         guard, peer = self._guard, self._peer
@@ -254,12 +254,12 @@ class GuardedEntrance(Entrance):
         guard.check_failures(peer.address[0], start.user)
         verifier = guard.verifier(start.user)
         salt = ScramSalt(salt=verifier.salt, iterations=verifier.iterations)
-        said = Challenge(
+        challenge = Challenge(
             nonce=secrets.token_bytes(scram.NONCE_SIZE), proof=pack(salt), role="broker"
         )
         shown = b"" if self._peer.tls is None else self._peer.tls.shown
-        self._begun = hello, start.user, payload + pack(said) + shown
-        return said
+        self._begun = hello, start.user, payload + pack(challenge) + shown
+        return challenge
 
     def _finish(self, auth: Auth) -> Hello:
         assert self._begun is not None
@@ -277,7 +277,7 @@ class GuardedEntrance(Entrance):
         return come
 
     def _enter(self, hello: Hello, rights: Rights) -> Hello:
-        """It is proven who comes: as an application that it may be, with a session of its own."""
+        """The user is proven: as an application that it may be, with a session of its own."""
         peer = self._peer
         if not rights.is_app(hello.app):
             self._guard.audit.note_summed(

@@ -19,7 +19,7 @@ WHO = (
 
 
 def methods_of(peer: Peer) -> list[str]:
-    """How somebody may prove here who it is; told to who was refused."""
+    """How a user may prove here who it is; the text of a refusal."""
     return [BY_SCRAM, BY_TOKEN, *([BY_USER_CERTIFICATE] if peer.tls is not None else [])]
 
 
@@ -42,17 +42,17 @@ def by_certificate(guard: Guard, peer: Peer, hello: Hello) -> Rights:
         "login", who="", address=peer.address[0], result="unauthorized", user=named[:80]
     )
     if shown is None:
-        said = "no certificate was shown"
+        reason = "no certificate was shown"
     elif not named:
-        said = "this certificate names no user (one of a server never does)"
+        reason = "this certificate names no user (one of a server never does)"
     elif rights is None:
-        said = (
+        reason = (
             f"this certificate names {named[:80]!r}, and there is no such user ('tern user add "
             "NAME --no-password' makes one)"
         )
     else:
-        said = f"this certificate is of {named!r}, not of {expected[:80]!r}"
-    raise Unauthorized(f"{said}; {WHO}", methods=methods_of(peer))
+        reason = f"this certificate is of {named!r}, not of {expected[:80]!r}"
+    raise Unauthorized(f"{reason}; {WHO}", methods=methods_of(peer))
 
 
 def by_token(guard: Guard, peer: Peer, hello: Hello, *, private: bool) -> Rights:
@@ -69,7 +69,7 @@ def by_token(guard: Guard, peer: Peer, hello: Hello, *, private: bool) -> Rights
 
 
 def by_next_token(guard: Guard, peer: Peer, token: bytes) -> Rights:
-    """The same user as before, by the next token."""
+    """The user of before, by the next token."""
     check_fresh(guard)
     assert peer.rights is not None
     try:

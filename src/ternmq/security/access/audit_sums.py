@@ -58,7 +58,7 @@ class AuditSums:
         return ended
 
     def ended(self, now_ms: int) -> list[Line]:
-        """Those whose minute is over; they begin anew."""
+        """The sums whose minute is over; they begin anew."""
         return self._taken([key for key, one in self._sums.items() if one.ended(now_ms)])
 
     def all(self) -> list[Line]:

@@ -59,7 +59,7 @@ class AccessEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         )
 
     def line(self) -> str:
-        """As it is stored."""
+        """The entry as it is stored."""
         return msgspec.json.encode(self).decode()
 
     def changed(self, change: Grant, *, remove: bool) -> "AccessEntry":
@@ -138,7 +138,7 @@ class AccessBook:
             callback()
 
     def user(self, name: str) -> AccessEntry | None:
-        """Somebody who can log in."""
+        """A user who can log in."""
         entry = self._entries.get(name)
         return entry if entry is not None and entry.user else None
 

@@ -54,7 +54,7 @@ def check_pattern(kind: str, pattern: str) -> str:
 
 
 def check_grant(grant: Grant) -> Grant:
-    """The same with its resource written out; raises `BadRequest` where it means nothing."""
+    """A grant with its resource written out; raises `BadRequest` where it means nothing."""
     if grant.action != ANY and grant.action not in ACTIONS_GRANTED:
         known = ", ".join(ACTIONS_GRANTED)
         raise BadRequest(f"there is no action {grant.action[:40]!r}; there are {known} and '*'")

@@ -9,7 +9,6 @@ the RFC's; the talk is made of our own frames (HELLO and Challenge), so nothing 
 
 import hashlib
 import hmac
-import secrets
 
 from ternmq.core.errors import BadRequest, Unauthorized
 from ternmq.wire.messages.limits import Verifier
@@ -35,14 +34,14 @@ def salted(password: str, salt: bytes, iterations: int) -> bytes:
     return hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
 
 
-def make_verifier(password: str, *, iterations: int = ITERATIONS) -> Verifier:
-    """What a server keeps of a password; raises `BadRequest` for one that is too short."""
+def make_verifier(password: str, salt: bytes, *, iterations: int = ITERATIONS) -> Verifier:
+    """What a server keeps of a password, with a salt that was drawn for it alone; raises
+    `BadRequest` for a password that is too short."""
     if not PASSWORD_SIZE_MIN <= len(password) <= PASSWORD_SIZE_MAX:
         raise BadRequest(
             f"a password has {PASSWORD_SIZE_MIN} to {PASSWORD_SIZE_MAX} characters, this one "
             f"{len(password)}"
         )
-    salt = secrets.token_bytes(SALT_SIZE)
     key = salted(password, salt, iterations)
     return Verifier(
         salt=salt,
@@ -67,7 +66,7 @@ def check_verifier(verifier: Verifier) -> None:
 
 
 def client_proof(salted_password: bytes, talk: bytes) -> bytes:
-    """That the password is known, in this talk."""
+    """Proves that the password is known, in this conversation."""
     key = _client_key(salted_password)
     signature = hmac.digest(hashlib.sha256(key).digest(), talk, "sha256")
     return _mixed(key, signature)
@@ -82,7 +81,7 @@ def proves(verifier: Verifier, talk: bytes, proof: bytes) -> bool:
 
 
 def server_proof(server_key: bytes, talk: bytes) -> bytes:
-    """That the verifier is known, in this talk."""
+    """Proves that the verifier is known, in this conversation."""
     return hmac.digest(server_key, talk, "sha256")
 
 

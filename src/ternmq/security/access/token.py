@@ -1,4 +1,4 @@
-"""Tokens of ours: who somebody is until when, signed by a meta server; pure.
+"""Tokens of ours: which user their holder is until when, signed by a meta server; pure.
 
 A token is a JWT (RFC 7519) that is signed with Ed25519 and nothing else: the header has to be
 exactly what we write, so no other algorithm, and never `none`, is even looked at. It names the user
@@ -63,8 +63,8 @@ def make_token(claims: TokenClaims, key: bytes) -> str:
     """Signed with a private key (32 bytes)."""
     private = _private(key)
     header = TokenHeader(alg="EdDSA", kid=key_id(public_key(key)))
-    said = f"{_encoded(msgspec.json.encode(header))}.{_encoded(msgspec.json.encode(claims))}"
-    return f"{said}.{_encoded(private.sign(said.encode()))}"
+    signed = f"{_encoded(msgspec.json.encode(header))}.{_encoded(msgspec.json.encode(claims))}"
+    return f"{signed}.{_encoded(private.sign(signed.encode()))}"
 
 
 def read_token(text: str, keys: Mapping[str, str], *, cluster: str, now_ms: int) -> TokenClaims:
@@ -72,14 +72,14 @@ def read_token(text: str, keys: Mapping[str, str], *, cluster: str, now_ms: int)
     raises `Unauthorized`."""
     if len(text) > TOKEN_SIZE_MAX or text.count(".") != 2 or not text.isascii():
         raise Unauthorized("this is no token of ours; 'tern token create' makes one")
-    said, _, signature = text.rpartition(".")
-    first, _, second = said.partition(".")
+    signed, _, signature = text.rpartition(".")
+    first, _, second = signed.partition(".")
     try:
         header = msgspec.json.decode(_decoded(first), type=TokenHeader)
         key = keys.get(header.kid)
         if header.alg != "EdDSA" or header.typ != "JWT" or key is None:
             raise Unauthorized(NOT_OURS)
-        _verify(_decoded(key), _decoded(signature), said.encode())
+        _verify(_decoded(key), _decoded(signature), signed.encode())
         claims = msgspec.json.decode(_decoded(second), type=TokenClaims)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
         raise Unauthorized(NOT_OURS) from None
@@ -109,14 +109,14 @@ def _private(key: bytes) -> "Ed25519PrivateKey":
     return Ed25519PrivateKey.from_private_bytes(key)
 
 
-def _verify(key: bytes, signature: bytes, said: bytes) -> None:
+def _verify(key: bytes, signature: bytes, signed: bytes) -> None:
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError as error:
         raise BadConfig(f"this server cannot check tokens: {HOW}") from error
     try:
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, said)
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, signed)
     except InvalidSignature:
         raise Unauthorized(NOT_OURS) from None
 

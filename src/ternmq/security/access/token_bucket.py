@@ -82,7 +82,7 @@ class Gate:
         return wait
 
     def refuse(self, wait_s: float, now: float) -> float:
-        """Somebody is turned away: how long they are told to wait. Until then it stays shut."""
+        """A request is turned away: how long it has to wait. Until then the bucket stays shut."""
         wait_s = max(wait_s, SHUT_MIN_S)
         self._shut_until = max(self._shut_until, now + wait_s)
         return wait_s

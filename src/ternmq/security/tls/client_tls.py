@@ -47,4 +47,4 @@ class ClientTls:
         return self._context
 
     def check_server(self, certificate: PeerCertificate, address: str) -> None:
-        """Its name was compared with the address by the handshake; that is all a client asks."""
+        """The handshake has compared the server's name with the address; a client asks no more."""

@@ -34,7 +34,7 @@ def why_not_connected(address: str, error: ssl.SSLError) -> TernError:
     reason = error.reason or ""
     if reason in _PLAIN_ANSWERS:
         return BadConfig(f"{address}: {SPEAKS_PLAIN}")
-    return Unavailable(f"no TLS with {address}: {said(error)}")
+    return Unavailable(f"no TLS with {address}: {reason_of(error)}")
 
 
 def lost_early(address: str) -> str:
@@ -46,7 +46,7 @@ def lost_early(address: str) -> str:
     )
 
 
-def said(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """What OpenSSL means, without its file names and line numbers."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return str(error.verify_message)

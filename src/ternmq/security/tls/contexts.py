@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ternmq.core.errors import BadConfig
 from ternmq.security.tls.certificate_files import CertificateFiles
-from ternmq.security.tls.complaints import said
+from ternmq.security.tls.complaints import reason_of
 from ternmq.security.tls.peer_certificate import PeerCertificate, certificate_of
 
 TRIES_MAX = 10
@@ -60,7 +60,7 @@ def _context(side: int, files: CertificateFiles) -> ssl.SSLContext:
         except (ssl.SSLError, OSError, ValueError) as error:
             raise BadConfig(
                 f"the certificate {files.certificate} and the key {files.key} do not fit each "
-                f"other, or one is not PEM ({said(error)}); tern secure cert makes a pair"
+                f"other, or one is not PEM ({reason_of(error)}); tern secure cert makes a pair"
             ) from error
     if files.ca is None:
         context.load_default_certs()
@@ -69,7 +69,7 @@ def _context(side: int, files: CertificateFiles) -> ssl.SSLContext:
         context.load_verify_locations(files.ca)
     except (ssl.SSLError, OSError) as error:
         raise BadConfig(
-            f"the CA file {files.ca} holds no certificates in PEM ({said(error)})"
+            f"the CA file {files.ca} holds no certificates in PEM ({reason_of(error)})"
         ) from error
     return context
 
@@ -93,7 +93,7 @@ def _try_out(
     except ssl.SSLError as error:
         raise BadConfig(
             f"the certificate {files.certificate} is of no use with the CA file {files.ca}: "
-            f"{said(error)}"
+            f"{reason_of(error)}"
         ) from error
     certificate = certificate_of(ours)
     if certificate is None:

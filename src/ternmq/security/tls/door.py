@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from ternmq.core.errors import BadConfig, TernError, Unauthorized, Unavailable
 from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
-from ternmq.security.tls.complaints import NO_CERTIFICATE, SPEAKS_TLS, begins_tls, said
+from ternmq.security.tls.complaints import NO_CERTIFICATE, SPEAKS_TLS, begins_tls, reason_of
 from ternmq.security.tls.contexts import ServerContexts
 from ternmq.security.tls.peer_certificate import PeerCertificate
 from ternmq.wire.frame import pack_header
@@ -76,7 +76,7 @@ class Doorkeeper(Protocol):
         """May one more come, beside so many who are on the way, so many of them from there?"""
 
     def report_stranger(self, address: tuple[str, int], reason: TernError) -> None:
-        """Somebody was sent away."""
+        """A caller was sent away."""
 
 
 class TlsDoor:
@@ -100,7 +100,7 @@ class TlsDoor:
         self._loop = asyncio.get_running_loop()
         self._arriving: dict[asyncio.Task[None], socket.socket] = {}
         self._of_address: dict[str, int] = {}
-        self._background = Background("the TLS door", _told)
+        self._background = Background("the TLS door", _failed)
         self._timers: set[asyncio.TimerHandle] = set()
         self.sockets: list[socket.socket] = []
 
@@ -143,7 +143,7 @@ class TlsDoor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.error("cannot accept connections at present", reason=said(error))
+                log.error("cannot accept connections at present", reason=reason_of(error))
                 self._loop.remove_reader(listening.fileno())
                 self._timers.add(
                     self._loop.call_later(ACCEPT_AGAIN_S, self._accept_again, listening)
@@ -190,10 +190,12 @@ class TlsDoor:
                 async with asyncio.timeout(self._linger_s):
                     await self._tell_plain(sock)
         except ssl.SSLError as error:
-            self._keeper.report_stranger(address, Unavailable(f"no TLS handshake: {said(error)}"))
+            self._keeper.report_stranger(
+                address, Unavailable(f"no TLS handshake: {reason_of(error)}")
+            )
         except (TimeoutError, OSError) as error:
             if str(error):
-                log.debug("a connection ended before TLS began", reason=said(error))
+                log.debug("a connection ended before TLS began", reason=reason_of(error))
         sock.close()  # A transport that has it keeps it open until it ends itself.
 
     async def _first_bytes(self, sock: socket.socket) -> bytes:
@@ -266,5 +268,5 @@ def _listening(family: int, kind: int, protocol: int, address: Any) -> socket.so
     return sock
 
 
-def _told(error: TernError) -> None:
+def _failed(error: TernError) -> None:
     """Logged already; the others come in all the same."""

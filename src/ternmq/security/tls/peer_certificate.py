@@ -59,26 +59,26 @@ class PeerCertificate:
 
 def certificate_of(channel: ssl.SSLObject) -> PeerCertificate | None:
     """What the other side has shown and was checked; None: nothing."""
-    told, der = channel.getpeercert(), channel.getpeercert(True)
-    if not told or not der:
+    shown, der = channel.getpeercert(), channel.getpeercert(True)
+    if not shown or not der:
         return None
-    return certificate_from(told, der)
+    return certificate_from(shown, der)
 
 
-def certificate_from(told: Mapping[str, Any], der: bytes) -> PeerCertificate:
-    names: tuple[tuple[str, str], ...] = told.get("subjectAltName", ())
+def certificate_from(shown: Mapping[str, Any], der: bytes) -> PeerCertificate:
+    names: tuple[tuple[str, str], ...] = shown.get("subjectAltName", ())
     return PeerCertificate(
-        common_name=_common_name(told),
+        common_name=_common_name(shown),
         uris=_of_type(names, "URI"),
         dns_names=_of_type(names, "DNS"),
         ip_addresses=_of_type(names, "IP Address"),
-        not_after=float(ssl.cert_time_to_seconds(told["notAfter"])),
+        not_after=float(ssl.cert_time_to_seconds(shown["notAfter"])),
         sha256=hashlib.sha256(der).digest(),
     )
 
 
-def _common_name(told: Mapping[str, Any]) -> str:
-    for part in told.get("subject", ()):
+def _common_name(shown: Mapping[str, Any]) -> str:
+    for part in shown.get("subject", ()):
         for name, value in part:
             if name == "commonName":
                 return str(value)

@@ -48,7 +48,7 @@ class ServerTls:
 
     @property
     def certificate(self) -> PeerCertificate:
-        """Its own."""
+        """The server's own certificate."""
         return self._now.certificate
 
     @property
@@ -133,7 +133,7 @@ class TlsWatch:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Somebody asks to look now."""
+        """An operator asks to look now."""
         self._woken.set()
 
     async def run(self) -> None:

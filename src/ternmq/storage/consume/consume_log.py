@@ -65,7 +65,7 @@ class ConsumeLog:
     def entries_nowait(
         self, topic_id: int, sequence: int, *, rows_max: int, size_max: int
     ) -> list[ConsumeEntry] | None:
-        """The same from memory and page cache only; None where that is not enough."""
+        """The entries from memory and page cache only; None where that is not enough."""
         return self._entries(topic_id, sequence, rows_max, size_max, wait=False)
 
     def at_time(self, topic_id: int, stored_at_ms: int) -> int:
@@ -73,7 +73,7 @@ class ConsumeLog:
         return self._at_time(topic_id, stored_at_ms, wait=True)
 
     def at_time_nowait(self, topic_id: int, stored_at_ms: int) -> int | None:
-        """The same from memory and page cache only; None where that is not enough."""
+        """The place from memory and page cache only; None where that is not enough."""
         try:
             return self._at_time(topic_id, stored_at_ms, wait=False)
         except WouldBlock:

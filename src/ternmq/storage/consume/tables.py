@@ -104,7 +104,7 @@ class ConsumeTables:
         self._clear()
 
     def remove(self, table: Table) -> None:
-        """Its segment is gone; who reads from it right now finishes."""
+        """A segment is gone; who reads from it right now finishes."""
         self.tables = [known for known in self.tables if known.base != table.base]
         self._clear()
 

@@ -35,7 +35,7 @@ class File(Protocol):
 
     @property
     def gone(self) -> bool:
-        """Its name was removed, or is another file's: what is written here will not be found."""
+        """The name was removed, or is another file's: what is written here will not be found."""
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """Write at most IOV_MAX buffers; return how many bytes went in, maybe fewer than given."""

@@ -134,7 +134,7 @@ class EpochHistory:
         self.cut(logs, message_to, second_to)
 
     def cut(self, logs: LogPair, message_to: int, second_to: int) -> None:
-        """The same without asking whether it may be."""
+        """Cut without asking whether it may be."""
         try:
             self.intend_cut(message_to, second_to)
             logs.messages.cut(message_to)

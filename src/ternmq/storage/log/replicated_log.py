@@ -149,7 +149,7 @@ class ReplicatedLog(Generic[StagedT]):
         self._log.write(plan, sync=sync)
 
     def _hold(self, records: list[Record]) -> None:
-        """These were received."""
+        """Keep records that were received."""
 
     def _let_go(self, end: int) -> None:
         """What was received from here on is not in the log."""

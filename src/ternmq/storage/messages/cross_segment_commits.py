@@ -36,7 +36,7 @@ class CrossSegmentCommits:
         """Where topics begin because a lending segment went."""
 
     def note(self, placed: list[PlacedHalf], control_offset: int, at_ms: int) -> None:
-        """These were committed by the control batch at this offset."""
+        """Half batches were committed by the control batch at this offset."""
         if not placed:
             return
         own = self._segment_of(control_offset)

@@ -42,7 +42,7 @@ class Suffix:
         self._held_size = 0
 
     def hold(self, records: list[Record]) -> None:
-        """These were received; keep what fits, so that it need not be read again."""
+        """Records were received; keep what fits, so that it need not be read again."""
         for record in records:
             if self._held_size >= HELD_SIZE_MAX:
                 return

@@ -129,7 +129,7 @@ class Welcome(Record, frozen=True):
 
 
 class ProvenWelcome(Welcome, frozen=True):
-    """To somebody who proved who it is: the server proves that it knew the user before."""
+    """To a user who proved who it is: the server proves that it knew the user before."""
 
     proof: bytes = b""
     ends_in_ms: Number = 0

@@ -141,7 +141,7 @@ class User(Record, frozen=True):
 
     name: str
     user: bool
-    """Somebody can log in by this name; false of a pattern."""
+    """A user can log in by this name; false of a pattern."""
     apps: list[str]
     grants: list[Grant]
     methods: list[str] = []

@@ -25,7 +25,7 @@ from ternmq.wire.messages.limits import Grant, GrantSet, User, UserFind, UserNam
 from tests.unit.meta.conftest import Opener
 from tests.waiting import until
 
-VERIFIER = make_verifier("correct horse", iterations=4096)
+VERIFIER = make_verifier("correct horse", bytes(16), iterations=4096)
 SHOP = UserSet(name="shop", create=True, verifier=VERIFIER)
 ORDERS = Grant(action="publish", resource="order.*")
 
@@ -100,7 +100,7 @@ async def test_a_user_that_is_made_again_begins_with_nothing(opener: Opener) -> 
 
 
 async def test_a_password_is_changed_and_the_old_one_is_of_no_use(opener: Opener) -> None:
-    other = make_verifier("battery staple", iterations=4096)
+    other = make_verifier("battery staple", bytes(16), iterations=4096)
     async with serving_access(opener) as meta:
         await meta.commands.set_user(SHOP)
         await meta.commands.set_user(UserSet(name="shop", verifier=other))

@@ -78,3 +78,22 @@ async def test_a_member_in_sync_leads_where_the_last_master_left_before_it_was_f
     )
     async with asyncio.timeout(5):
         assert await FollowerRole(site, store).run() is won
+
+
+async def test_a_follower_names_its_broker_group_its_member_and_what_it_holds() -> None:
+    """A master refuses FOLLOW from a server of another broker group: the name has to be there."""
+    site: Any = Site()
+    site.broker_group = "east"
+    log = SimpleNamespace(start_offset=8, end=64, acknowledged=48, safe_offset=40)
+    copying: Any = SimpleNamespace(on_safe=None, loops=lambda writer: {}, failed=None)
+    store: Any = SimpleNamespace(
+        logs={1: log},
+        tables=lambda: {1: [(7, 8)]},
+        look=lambda: None,
+        follower_service=lambda site, progress: copying,
+    )
+
+    asked = FollowerRole(site, store)._ask(9)
+
+    assert (asked.broker_group, asked.member, asked.epoch) == ("east", ME.id, 9)
+    assert [(held.log, held.start, held.end, held.safe) for held in asked.logs] == [(1, 8, 64, 48)]

@@ -29,7 +29,7 @@ from tests.node_greeting import SECRET
 
 ROUNDS = 4096
 PASSWORD = "correct horse"
-VERIFIER: Verifier = make_verifier(PASSWORD, iterations=ROUNDS)
+VERIFIER: Verifier = make_verifier(PASSWORD, bytes(16), iterations=ROUNDS)
 WAIT = 10.0
 
 

@@ -14,7 +14,7 @@ PUBLISH = Grant(action="publish", resource="topic:order.*")
 def test_an_entry_is_read_as_it_was_written_and_later_fields_are_passed_over() -> None:
     entry = AccessEntry(
         user=True,
-        verifier=make_verifier("correct horse", iterations=4096),
+        verifier=make_verifier("correct horse", bytes(16), iterations=4096),
         apps=["shop", "shop-*"],
         grants=[PUBLISH],
         connections_max=7,
@@ -76,7 +76,7 @@ def test_lines_are_added_once_taken_away_and_bounded() -> None:
 
 
 def test_what_is_shown_of_a_user_has_nothing_of_its_password() -> None:
-    verifier = make_verifier("correct horse", iterations=4096)
+    verifier = make_verifier("correct horse", bytes(16), iterations=4096)
     shown = AccessEntry(user=True, verifier=verifier).shown("shop")
 
     assert shown.methods == ["scram"]

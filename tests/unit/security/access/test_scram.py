@@ -30,7 +30,7 @@ def test_the_example_of_the_rfc_gives_its_proofs() -> None:
 
 
 def test_who_knows_the_password_proves_it_and_the_server_proves_that_it_knew_the_user() -> None:
-    verifier = scram.make_verifier("correct horse", iterations=ROUNDS)
+    verifier = scram.make_verifier("correct horse", bytes(16), iterations=ROUNDS)
     key = scram.salted("correct horse", verifier.salt, verifier.iterations)
 
     assert scram.proves(verifier, TALK, scram.client_proof(key, TALK))
@@ -39,13 +39,13 @@ def test_who_knows_the_password_proves_it_and_the_server_proves_that_it_knew_the
 
 @pytest.mark.parametrize("size", [0, 1, 31, 33, 64])
 def test_a_proof_of_another_size_is_none(size: int) -> None:
-    verifier = scram.make_verifier("correct horse", iterations=ROUNDS)
+    verifier = scram.make_verifier("correct horse", bytes(16), iterations=ROUNDS)
 
     assert not scram.proves(verifier, TALK, bytes(size))
 
 
 def test_what_was_heard_is_no_proof_elsewhere() -> None:
-    verifier = scram.make_verifier("correct horse", iterations=ROUNDS)
+    verifier = scram.make_verifier("correct horse", bytes(16), iterations=ROUNDS)
     key = scram.salted("correct horse", verifier.salt, verifier.iterations)
     heard = scram.client_proof(key, TALK)
 
@@ -56,7 +56,7 @@ def test_what_was_heard_is_no_proof_elsewhere() -> None:
 
 def test_a_verifier_does_not_prove_its_own_user() -> None:
     """Who steals the registry cannot log in with it."""
-    verifier = scram.make_verifier("correct horse", iterations=ROUNDS)
+    verifier = scram.make_verifier("correct horse", bytes(16), iterations=ROUNDS)
 
     for stolen in (verifier.stored_key, verifier.server_key):
         assert not scram.proves(verifier, TALK, stolen)
@@ -83,7 +83,7 @@ def test_a_server_cannot_make_a_password_cheap_or_a_client_busy(rounds: int) -> 
 @pytest.mark.parametrize("password", ["", "short", "x" * 1_025])
 def test_a_password_that_is_too_short_or_too_long_is_refused(password: str) -> None:
     with pytest.raises(BadRequest, match="characters"):
-        scram.make_verifier(password, iterations=ROUNDS)
+        scram.make_verifier(password, bytes(16), iterations=ROUNDS)
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,8 @@ from ternmq.wire.messages.standings import (
 )
 from ternmq.wire.messages.topics import TopicSettings
 from ternmq.wire.numbers import Command
+from tests.integration.meta.noting_meta import Meta, meta
 from tests.node_greeting import greeting
-
-from .test_registration import Meta, meta
 
 BROKER = greeting()
 ONE = Member(id="1" * 16, name="one", address="h1:1")

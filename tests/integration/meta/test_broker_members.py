@@ -25,8 +25,8 @@ from ternmq.wire.messages.standings import HandedOver, Handover, Member, Standin
 from ternmq.wire.messages.stats import Status
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack, unpack
+from tests.integration.meta.noting_meta import Meta, meta
 from tests.node_greeting import greeting
-from tests.unit.node.joining.test_registration import Meta, meta
 from tests.waiting import until
 
 HELLO = greeting()
