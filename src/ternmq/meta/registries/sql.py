@@ -82,7 +82,8 @@ class SqlRegistry:
     @classmethod
     def open_sqlite(cls, path: Path) -> "SqlRegistry":
         """Open or make the registry file; raises `BadConfig`, `Corrupt`, `DiskFull`."""
-        return cls._open(sqlite_engine(path), f"sqlite {path}", SqliteRoom(path))
+        room = None if path.name == ":memory:" else SqliteRoom(path)
+        return cls._open(sqlite_engine(path), f"sqlite {path}", room)
 
     @classmethod
     def open_server(cls, url: sa.URL) -> "SqlRegistry":
