@@ -31,7 +31,6 @@ AWAY_FROM_ITS_IMPORTER = {
         "pipeline/jobs/trace",
     },
     "The door of its room: the rest of the room is used through it.": {
-        "batch/selector/selector",
         "meta/registries/url",
         "pipeline/sink/sink",
         "replication/following/leader_link",

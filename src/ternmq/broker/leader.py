@@ -17,6 +17,7 @@ from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.consume_limits import ConsumeLimits
 from ternmq.broker.delivery.consumers import Consumers, LeaseTimes
 from ternmq.broker.delivery.failure_texts import FailureTexts
+from ternmq.broker.delivery.group_position import LedGroups
 from ternmq.broker.delivery.pull import PullHandler, PullHooks
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.groups.groups import ConsumerGroups
@@ -158,7 +159,10 @@ class BrokerParts:
         # Delivery.
         self.pull_handler = self._make_pull_handler()
         self.read_handler = ReadHandler(
-            consume=store.consume, fetcher=self.fetcher, topics=self.topics
+            consume=store.consume,
+            fetcher=self.fetcher,
+            topics=self.topics,
+            groups=LedGroups(self.groups),
         )
         self.slots = self._make_slots()
         self.consumers = self._make_consumers()

@@ -51,9 +51,7 @@ _AUTH = int(Command.AUTH)
 _ANSWER, _ERROR, _ONE_WAY = int(Flag.ANSWER), int(Flag.ERROR), int(Flag.ONE_WAY)
 _pack_header = HEADER.pack
 
-
-TURN_S = 0.005
-"""So long a peer has the loop at most; then the others have their turn."""
+TURN_S = 0.005  # So long a peer has the loop at most; then the others have their turn.
 COSTLY_S = 0.02
 """Who took longer rests as long as it took: nobody has more than half of the loop."""
 
@@ -425,7 +423,10 @@ class Peer(asyncio.BufferedProtocol):
         if len(pool.leaving) > LEAVING_MAX:
             self._transport.abort()
         elif self._transport.can_write_eof() and not self._transport.is_closing():
-            self._transport.write_eof()
+            try:
+                self._transport.write_eof()
+            except OSError:  # Reset by the peer, which the loop has not told us yet.
+                self._transport.abort()
         elif self.tls is None:
             self._transport.close()
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from ternmq.batch.selector.filter import Filter, filter_text, parse_filter
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.delivery.seek import resolve
 from ternmq.broker.groups.consumer_group import ClientState, ConsumerGroup, ConsumerSession
-from ternmq.broker.groups.filter import Filter, filter_text, parse_filter
 from ternmq.broker.groups.groups import LEASE_GROUP_MASK, ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane import Lane

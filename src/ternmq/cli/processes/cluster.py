@@ -63,9 +63,10 @@ def cluster(
 ) -> None:
     """Run a whole cluster on this machine: meta servers, broker groups, delay servers.
 
-    When all are up, one line `ready tern://127.0.0.1:BASE` appears on stdout; everything else goes
-    to stderr, and the logs of the servers to files. Ctrl-C or SIGTERM stops all of them. Started
-    again on the same folder it goes on as the cluster that it was; it may grow.
+    When all are up, one line `ready tern://127.0.0.1:BASE` (with every meta server) appears on
+    stdout; everything else goes to stderr, and the logs of the servers to files. Ctrl-C or SIGTERM
+    stops all of them. Started again on the same folder it goes on as the cluster that it was; it
+    may grow.
     """
     import uvloop
 
@@ -79,14 +80,9 @@ def cluster(
     )
     from ternmq.cli.processes.lock import locked
     from ternmq.cli.processes.node import PRIVATE
-    from ternmq.cli.processes.up import read_config
     from ternmq.node.node_secret import make_node_secret
 
-    if read_config(config, {}).tls.tls:
-        raise BadConfig(
-            "a config file with tls is of one server: leave it out and say --secure, which makes "
-            "certificates for all of them; or start the servers one by one (tern meta serve, …)"
-        )
+    _check_config(config)
     os.umask(PRIVATE)
     folder = data_dir.absolute()
     extra = Extra(
@@ -103,6 +99,16 @@ def cluster(
         make_node_secret(folder / SECRET_FILE)
         files = _certificates(folder) if extra.tls else None
         uvloop.run(_run(plan, folder, files, restart=restart))
+
+
+def _check_config(config: Path | None) -> None:
+    from ternmq.cli.processes.up import read_config
+
+    if read_config(config, {}).tls.tls:
+        raise BadConfig(
+            "a config file with tls is of one server: leave it out and say --secure, which makes "
+            "certificates for all of them; or start the servers one by one (tern meta serve, …)"
+        )
 
 
 def _certificates(folder: Path) -> "ClusterTls":
@@ -165,7 +171,7 @@ async def _serve(
             server.watch(restart=restart)
         admin = "" if files is None else files.admin_url(plan)
         _welcome(plan, everybody, folder, admin)
-        say(f"ready {'tern' if files is None else 'terns'}://{plan.metas[0].address}")
+        say(f"ready {plan.url}")
         sys.stdout.flush()
         await asyncio.Event().wait()
     finally:
@@ -207,7 +213,7 @@ def _welcome(
         f"  {server.planned.name:<10} {server.planned.address:<16} pid {server.pid}"
         for server in servers
     ]
-    url = f"--url '{admin}'" if admin else f"--url tern://{plan.metas[0].address}"
+    url = f"--url '{admin}'" if admin else f"--url {plan.url}"
     note(
         f"TernMQ {__version__}: a cluster of {len(servers)} processes is running; Ctrl-C stops it\n"
         + "\n".join(lines)

@@ -39,6 +39,7 @@ SWITCH_INTERVAL_S = 0.0005
 # find and much to look through: rare young collections, and what was made at start is set aside.
 GC_THRESHOLDS = (50_000, 20, 50)
 
+CLOCK = SystemClock()
 PRIVATE = 0o077
 """What others may not do with the files of a server: anything."""
 
@@ -87,7 +88,7 @@ def run_node(config: NodeConfig) -> int:
         title="",
         ports=roles | ({"delay": config.delay_port} if config.delay_server else {}),
         serving=lambda config: serving_node(
-            config, secret=own_node_secret(config), clock=SystemClock()
+            config, secret=own_node_secret(config, CLOCK), clock=CLOCK
         ),
         flushes=True,
         hints=(
@@ -106,7 +107,7 @@ def run_delay(config: NodeConfig, url: str) -> int:
         title=f"delay server {config.broker_group}",
         ports={"delay": config.delay_port},
         serving=lambda config: serving_delay_alone(
-            config, url, secret=shared_node_secret(config), clock=SystemClock()
+            config, url, secret=shared_node_secret(config, CLOCK), clock=CLOCK
         ),
         url=url,
     )
@@ -121,7 +122,7 @@ def run_broker(config: NodeConfig, url: str) -> int:
         title=f"broker {config.broker_group}",
         ports={"broker": config.broker_port},
         serving=lambda config: serving_broker_alone(
-            config, url, secret=shared_node_secret(config), clock=SystemClock()
+            config, url, secret=shared_node_secret(config, CLOCK), clock=CLOCK
         ),
         url=url,
         flushes=True,
@@ -137,7 +138,7 @@ def run_meta(config: NodeConfig) -> int:
         title="meta server",
         ports={"meta": config.meta_port},
         serving=lambda config: serving_meta_alone(
-            config, secret=own_node_secret(config), clock=SystemClock()
+            config, secret=own_node_secret(config, CLOCK), clock=CLOCK
         ),
     )
     return _run(config, server)

@@ -11,6 +11,7 @@ from ternmq.client.admin.settings import change_of, checked
 from ternmq.client.model.arguments import typed_calls
 from ternmq.client.model.start import StartLike, make_start
 from ternmq.client.sealing.keyring import subject_digest
+from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import named
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.core.log import get_logger
@@ -55,6 +56,13 @@ def topic_missing(topic: str, error: TopicNotFound) -> TopicNotFound:
     if topic.startswith(REFUSED_PREFIX):
         return TopicNotFound(f"nothing of topic {plain_name(topic)!r} was put aside")
     return error
+
+
+async def topic_exists(cluster: Cluster, topic: str) -> bool:
+    """Whether the meta servers know it."""
+    asked = TopicFind(prefix=topic, limit=1)
+    known = await cluster.ask_meta(Command.TOPIC_LIST, asked, Topics)
+    return topic in [each.name for each in known.topics]
 
 
 @typed_calls

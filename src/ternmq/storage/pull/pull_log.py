@@ -207,6 +207,19 @@ class PullLog(ReplicatedLog[StagedPulls]):
         survey, self._survey = self._survey, None  # Read once: the groups have it from here on.
         yield from survey.records
 
+    def safe_records(self) -> list[tuple[int, PullRecord]]:
+        """The same for a look from outside, as far as it is safe: nothing is counted by it, and
+        nobody is told of damage. Blocks; beside the writer."""
+        safe = self.safe_offset
+        found: list[tuple[int, PullRecord]] = []
+
+        def visit(offset: int, data: memoryview, problem: Corrupt | None) -> None:
+            if problem is None and offset < safe:
+                found.append((offset, decode(data)))
+
+        self._scan(visit)
+        return found
+
     def survey(self) -> "Survey":
         """Read what `replay` will give, and say which ids are in it. Blocks."""
         found = Survey()
