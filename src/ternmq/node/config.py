@@ -77,6 +77,10 @@ class NodeConfig:
     delay_server: Annotated[
         bool, about("`tern up` runs a delay server, for messages for later")
     ] = True
+    console: Annotated[
+        bool,
+        about("`tern up` runs the web console beside it, on loopback, on the first port plus 80"),
+    ] = True
     metrics_port: Annotated[
         int, about("where Prometheus finds /metrics over HTTP, on `host`; 0: nowhere", 0, 65_535)
     ] = 0
@@ -151,6 +155,10 @@ class NodeConfig:
     @property
     def delay_port(self) -> int:
         return self.ports + 2
+
+    @property
+    def console_port(self) -> int:
+        return self.ports + 80
 
 
 @cache

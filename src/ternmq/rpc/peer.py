@@ -104,6 +104,7 @@ class Peer(asyncio.BufferedProtocol):
         self.stalled_since = 0.0
         self.heard_at = pool.now
         self.connected_at = pool.now
+        self.number = next(pool.numbers)
         self.leave_by = 0.0
         self.held = 0
         self.closed = False

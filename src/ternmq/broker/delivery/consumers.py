@@ -256,6 +256,11 @@ class Consumers:
             group.settings = msgspec.structs.replace(group.settings, paused_sessions=left)
             self._committer.progress(self._groups.settings_record(group, group.settings))
 
+    def of(self, peer: Peer) -> list[ConsumerSession]:
+        """The consumers of one connection."""
+        client = self._clients.get(peer)
+        return list(client.consumers.values()) if client is not None else []
+
     def lost(self, peer: Peer) -> None:
         """The connection is gone; its consumers have a grace period to come back."""
         client = self._clients.pop(peer, None)

@@ -18,6 +18,7 @@ from pathlib import Path
 import uvloop
 
 from ternmq import __version__
+from ternmq.cli.processes.console_beside import console_beside, console_place
 from ternmq.cli.processes.lock import locked
 from ternmq.cli.processes.stopping import Stopper
 from ternmq.cli.terminal.logs import configure
@@ -58,6 +59,8 @@ class ServerProcess:
     """Runs while a block runs; yields where clients or servers find it."""
     url: str = ""
     """Of the meta servers, where they are other processes."""
+    console: str = ""
+    """Where browsers find the console that runs beside it, or why there is none."""
     flushes: bool = False
     """It stores messages in the way that `flush` says."""
     hints: tuple[str, ...] = ()
@@ -68,6 +71,7 @@ class ServerProcess:
         metrics = f"http://{config.host}:{config.metrics_port}/metrics"
         facts = [(role, f"{config.host}:{port}") for role, port in self.ports.items()]
         facts += [("metrics", metrics)] if config.metrics_port else []
+        facts += [("console", self.console)] if self.console else []
         facts += [("meta", self.url)] if self.url else []
         flush = f" (flush {config.broker.flush})" if self.flushes else ""
         facts.append(("data", f"{config.data_dir}{flush}"))
@@ -90,6 +94,7 @@ def run_node(config: NodeConfig) -> int:
         serving=lambda config: serving_node(
             config, secret=own_node_secret(config, CLOCK), clock=CLOCK
         ),
+        console=console_place(config),
         flushes=True,
         hints=(
             f"{command} send hello 'my first message'{url}",
@@ -191,6 +196,8 @@ async def _serve(
         ready.set()
         say(f"ready {config.broker_group} {where}" if server.url else f"ready {where}")
         sys.stdout.flush()
+        if server.console:
+            await stack.enter_async_context(console_beside(config, where))
         await asked.wait()
         log.info("stopping")
     log.info("stopped")
