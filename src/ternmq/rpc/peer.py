@@ -51,9 +51,7 @@ _AUTH = int(Command.AUTH)
 _ANSWER, _ERROR, _ONE_WAY = int(Flag.ANSWER), int(Flag.ERROR), int(Flag.ONE_WAY)
 _pack_header = HEADER.pack
 
-
-TURN_S = 0.005
-"""So long a peer has the loop at most; then the others have their turn."""
+TURN_S = 0.005  # So long a peer has the loop at most; then the others have their turn.
 COSTLY_S = 0.02
 """Who took longer rests as long as it took: nobody has more than half of the loop."""
 

@@ -80,14 +80,9 @@ def cluster(
     )
     from ternmq.cli.processes.lock import locked
     from ternmq.cli.processes.node import PRIVATE
-    from ternmq.cli.processes.up import read_config
     from ternmq.node.node_secret import make_node_secret
 
-    if read_config(config, {}).tls.tls:
-        raise BadConfig(
-            "a config file with tls is of one server: leave it out and say --secure, which makes "
-            "certificates for all of them; or start the servers one by one (tern meta serve, …)"
-        )
+    _check_config(config)
     os.umask(PRIVATE)
     folder = data_dir.absolute()
     extra = Extra(
@@ -104,6 +99,16 @@ def cluster(
         make_node_secret(folder / SECRET_FILE)
         files = _certificates(folder) if extra.tls else None
         uvloop.run(_run(plan, folder, files, restart=restart))
+
+
+def _check_config(config: Path | None) -> None:
+    from ternmq.cli.processes.up import read_config
+
+    if read_config(config, {}).tls.tls:
+        raise BadConfig(
+            "a config file with tls is of one server: leave it out and say --secure, which makes "
+            "certificates for all of them; or start the servers one by one (tern meta serve, …)"
+        )
 
 
 def _certificates(folder: Path) -> "ClusterTls":
