@@ -36,7 +36,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	echo "installing into $(VENV)" >&2
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[console]'
 	touch $@
 
 # Tests need much that a node does not: Spark, database drivers, web frameworks.
@@ -131,6 +131,9 @@ test-tools:
 	command -v ip >/dev/null || $(call apt,iproute2) \
 	|| echo "iproute2 is not installed: the network partition tests will be skipped" \
 	        "(sudo apt-get install iproute2)" >&2
+	command -v chromium-headless-shell >/dev/null || $(call apt,chromium-headless-shell fonts-dejavu-core fonts-wqy-zenhei) \
+	|| echo "chromium-headless-shell is not installed: the browser tests of the console will be skipped" \
+	        "(sudo apt-get install chromium-headless-shell)" >&2
 	ls /usr/share/java/zookeeper.jar >/dev/null 2>&1 || $(call apt,zookeeper) \
 	|| echo "ZooKeeper is not installed: its tests will be skipped (sudo apt-get install zookeeper)" >&2
 

@@ -49,7 +49,7 @@ class Version:
     def __init__(self, name: str, tree: Path, directory: Path) -> None:
         self.name = name
         self.rounds: dict[str, list[Round]] = {}
-        env = {"PYTHONPATH": str(tree / "src")}
+        env = {"PYTHONPATH": str(tree / "src"), "TERN_CONSOLE": "false"}
         [port] = free_ports(1)
         data = str(directory / "data")
         command = [sys.executable, "-m", "ternmq.cli.main", "up", "--data-dir", data]

@@ -121,6 +121,13 @@ TWINS = [
         doc="Blocking `mq.read`: a topic from one place to another, without a group.",
     ),
     Twin(
+        name="Letters",
+        source="ternmq.client.reading.letters",
+        file="letters",
+        attribute="_letters",
+        doc="Blocking `mq.letters`: what waits for a person's decision.",
+    ),
+    Twin(
         name="Broadcast",
         source="ternmq.client.reading.broadcast",
         file="broadcast",

@@ -244,6 +244,7 @@ class TernPeer:
             str(self._port),
             "--flush",
             self._flush,
+            "--no-console",
         ]
         self._url = f"tern://127.0.0.1:{self._port}"
         if self._tls:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from ternmq.wire import messages
+from ternmq.wire import inspection, messages
 from ternmq.wire.record import Record
 from tests.wire_page import command_rows
 
@@ -98,13 +98,14 @@ def payload(random: Random, kind: type[Record], names: list[str]) -> bytes:
 
 def _records() -> dict[str, type[Record]]:
     found: dict[str, type[Record]] = {}
-    for module in pkgutil.iter_modules(messages.__path__):
-        names = vars(importlib.import_module(f"{messages.__name__}.{module.name}"))
-        found |= {
-            name: kind
-            for name, kind in names.items()
-            if isinstance(kind, type) and issubclass(kind, Record)
-        }
+    for package in (messages, inspection):
+        for module in pkgutil.iter_modules(package.__path__):
+            names = vars(importlib.import_module(f"{package.__name__}.{module.name}"))
+            found |= {
+                name: kind
+                for name, kind in names.items()
+                if isinstance(kind, type) and issubclass(kind, Record)
+            }
     return found
 
 

@@ -447,4 +447,6 @@ def tern(
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment without settings of its own, and wide enough for help texts."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TERN_")}
-    return kept | {"COLUMNS": "200", "NO_COLOR": "1"} | dict(extra or {})
+    # Its own tests start a console; beside a thousand other nodes it would only cost time.
+    own = {"COLUMNS": "200", "NO_COLOR": "1", "TERN_CONSOLE": "false"}
+    return kept | own | dict(extra or {})

@@ -5,7 +5,7 @@ registry's availability are simulated (`world`). `run.py` runs many seeds and re
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,12 @@ from ternmq.node.meta_process import serving_meta_alone
 from ternmq.rpc.node_proof import NodeSecret
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.log.retention_rules import reason_to_drop
+from tests.simulation.cluster_backup import Backup
 from tests.simulation.cluster_faults import Nemesis
 from tests.simulation.cluster_journal import Journal
 from tests.simulation.cluster_later import Later
 from tests.simulation.cluster_load import BILLING, SHIPPING, Load
-from tests.simulation.cluster_members import check_members
+from tests.simulation.cluster_members import bodies_without_name, check_members
 from tests.simulation.cluster_operator import Operator
 from tests.simulation.cluster_registry import SharedRegistry
 from tests.simulation.cluster_shape import drawn
@@ -62,9 +63,9 @@ class Cluster:
 
     def __init__(self, seed: int, **wanted: Any) -> None:
         self.world = World(seed)
-        self.journal = Journal()
         self._random = self.world.random
         self.shape = replace(drawn(self._random), **wanted)
+        self.journal = Journal(expires=bool(self.shape.expires))
         self._registry = SharedRegistry(self.world)
         self._field = Field(self.world, self._registry, self.shape)
         self.journal.may_be_damaged = lambda: BATCH_ROWS * len(self._field.flips)
@@ -99,6 +100,10 @@ class Cluster:
             *(add(f"billing{number}", self.load.consume(BILLING)) for number in range(2)),
             *(add(f"shipping{number}", self.load.consume(SHIPPING)) for number in range(2)),
         ]
+        field.members = {group: len(each) for group, each in self.members.items()}
+        field.group_topics = self.load.group_topics
+        self.journal.nameless = self._nameless
+        self.journal.replaced = lambda: self._registry.replaced
         add("judge", self.load.judge)
         if self.shape.operated:
             operator = Operator(
@@ -146,7 +151,8 @@ class Cluster:
                 # A full disk refuses; what it would delete by force was acknowledged.
                 "disk_forced_percent": 100,
                 "disk_full_percent": 100,
-            }
+            },
+            shape.retention,
         )
 
     async def _meta(self, process: Process) -> None:
@@ -156,6 +162,7 @@ class Cluster:
             secret=SECRET,
             clock=process.machine.clock,
             open_registry=lambda: registry,
+            disk=process.machine.disk,
         ):
             await process.stopping.wait()
 
@@ -176,7 +183,8 @@ class Cluster:
     def run(self) -> Outcome:
         """Raises AssertionError when a rule is broken."""
         try:
-            with self.world.entered(), segments_of(self.shape.segment_batches), kept_for_ever():
+            kept = nullcontext() if self.shape.expires else kept_for_ever()
+            with self.world.entered(), segments_of(self.shape.segment_batches), kept:
                 self._run()
         finally:
             self._registry.end()
@@ -196,23 +204,46 @@ class Cluster:
             machine.start_after(self._random.random() * 0.5)
         world.run(lambda: len(journal.stored) > 5, BEGIN_WITHIN_S, "the first messages")
         self._nemesis.plan(self.shape.faults, self.shape.lasts)
+        backup = Backup(self._field, journal, _delays_first(self.members))
+        if self.shape.backup:
+            world.after(self._random.random() * self.shape.lasts, backup.begin)
         world.run_for(self.shape.lasts)
         world.run(lambda: world.now >= self._field.busy_until, RUN_THEIR_COURSE_S, "faults")
         self._nemesis.heal()
         journal.unreadable = BATCH_ROWS * len(self._field.flips)
         world.run_for(2.0)
         journal.over = True
+        self._judge()
+        if backup.after is not None:
+            backup.restore()
+            load.verdict = ""
+            for machine in world.machines.values():
+                machine.start()
+            self._judge()
+
+    def _judge(self) -> None:
+        world, load = self.world, self.load
         world.run(lambda: load.verdict == "ok", SETTLED_WITHIN_S, "everything settled")
         world.run(self._all_in_sync, IN_SYNC_WITHIN_S, "all members in step")
         world.run_for(2.0)
-        for group in self.load.groups:
+        for group in load.groups:
             check_members(self.members[group], self._field.flips)
+
+    def _nameless(self) -> set[bytes]:
+        if not self._registry.replaced:
+            return set()
+        return bodies_without_name(self._field.brokers, self._registry.topic_ids())
 
     def _all_in_sync(self) -> bool:
         return all(
             len(standing.in_sync) >= len(self.members[standing.broker_group])
             for standing in self._registry.now()
         )
+
+
+def _delays_first(groups: dict[str, list[Machine]]) -> dict[str, list[Machine]]:
+    """What a delay server has sent must be in the backup of the broker."""
+    return {group: groups[group] for group in sorted(groups, key=lambda one: one != DELAYS)}
 
 
 @contextmanager

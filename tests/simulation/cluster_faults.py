@@ -13,6 +13,7 @@ from tests.simulation.faults.field import Field, Kinds
 from tests.simulation.faults.files import FileFaults
 from tests.simulation.faults.links import LinkFaults
 from tests.simulation.faults.machines import MachineFaults
+from tests.simulation.faults.registries import RegistryFaults
 
 
 class Nemesis:
@@ -27,6 +28,7 @@ class Nemesis:
             LinkFaults(field),
             DiskFaults(field),
             FileFaults(field),
+            RegistryFaults(field),
             Ambush(field),
         )
         kinds: Kinds = {name: kind for part in parts for name, kind in part.kinds().items()}
@@ -50,7 +52,7 @@ class Nemesis:
         for machine in self._world.machines.values():
             machine.resume()
             machine.troubles.calm()
-            machine.disk.free_size = FREE
+            machine.disk.free_size, machine.disk.cached = FREE, True
             if machine in field.failed:
                 machine.kill()
             machine.start()

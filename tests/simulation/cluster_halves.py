@@ -48,6 +48,8 @@ class Halves:
                     journal.decided[transaction.id] = False
                     raise Rollback
                 journal.decided[transaction.id] = True
+            if journal.decided[transaction.id]:
+                journal.committed.add(transaction.id)
         except TernError:
             journal.decided.setdefault(transaction.id, False)
             raise

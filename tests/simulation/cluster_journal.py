@@ -8,7 +8,7 @@ lane adds up; repeats are explained by faults.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from ternmq.client.model.message import Message
@@ -31,6 +31,10 @@ class Place:
     broker_group: str
     topic: str
     sequence: int
+
+    @property
+    def lane(self) -> tuple[str, str]:
+        return self.broker_group, self.topic
 
 
 @dataclass(slots=True)
@@ -57,6 +61,8 @@ class Journal:
     """Bodies of transactions, by their ids."""
     decided: dict[str, bool] = field(default_factory=dict)
     """Transactions: committed or not, whether the broker knows it yet or not."""
+    committed: set[str] = field(default_factory=set)
+    """Transactions whose commit was acknowledged."""
     due: dict[bytes, float] = field(default_factory=dict)
     """Delayed bodies, and before which moment nobody may see them."""
     early_s: float = 0.0
@@ -68,11 +74,45 @@ class Journal:
     unreadable: int = 0
     """So many acknowledged messages may be missing: a batch of a master whose log has a bad bit in
     a part that no start reads. Its replicas have it, but it goes on leading (not good enough)."""
+    replaced: Callable[[], bool] = bool
+    """The registry is not what it was: groups may begin anew, topics may have lost their names."""
+    nameless: Callable[[], set[bytes]] = set
+    """Bodies that lie in the logs, in topics without a name."""
+    restored: bool = False
+    """The cluster came out of a backup: what was told after it began may be there or not."""
+    expires: bool = False
+    """Old messages go, whether all groups had them or not."""
     may_be_damaged: Callable[[], int] = field(default=lambda: 0)
     """So many messages may have been damaged until now: an ordered group goes on without them."""
     passed_over: dict[str, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     over: bool = False
     """Producers stop."""
+
+    def told_so_far(self) -> "Journal":
+        """What somebody knows for certain at this moment, and may be asked for."""
+        return Journal(
+            stored=dict(self.stored),
+            acked=_copied(self.acked),
+            rejected=_copied(self.rejected),
+            by_key=defaultdict(list, {key: list(each) for key, each in self.by_key.items()}),
+            committed=set(self.committed),
+            kept=set(self.kept),
+            cancelling=set(self.cancelling),
+            cancelled=set(self.cancelled),
+        )
+
+    def begin_again(self, before: "Journal", after: "Journal") -> None:
+        """With a backup that was begun and ended then: what was told before is there. What groups
+        acked until its end may be acked; the rest comes, perhaps for the second time."""
+        self.restored = True
+        self.stored, self.by_key, self.kept = before.stored, before.by_key, before.kept
+        self.rejected, self.committed = before.rejected, before.committed
+        self.cancelled = before.cancelled  # Others were cancelled afterwards: they may come.
+        self.acked = after.acked
+        self.cancelling |= after.cancelling
+        self.deliveries.clear()
+        self.asked_again.clear()
+        self.leases.clear()
 
     def body(self, topic: str, order_key: str | None, size: int) -> bytes:
         """A new message."""
@@ -116,7 +156,7 @@ class Journal:
         for earlier in self.by_key[key]:
             if self.sent[earlier].number >= self.sent[body].number:
                 break
-            if earlier not in self.acked[group]:
+            if earlier not in self.acked[group] and not self.replaced() and not self.expires:
                 self.passed_over[group].add(earlier)
                 assert len(self.passed_over[group]) <= self.may_be_damaged(), (
                     f"{group} got {body[:40]!r} of key {key} before {earlier[:40]!r} was acked"
@@ -129,11 +169,17 @@ class Journal:
         where: dict[bytes, Place] = {}
         for place, body in found:
             assert body in self.sent, f"nobody sent what is at {place}: {body[:60]!r}"
-            assert body not in where, f"{body[:40]!r} is there twice: {where[body]} and {place}"
+            again = self.restored and body in self.due  # Sent out while the backup was taken.
+            assert body not in where or again, f"{body[:40]!r} twice: {where[body]} and {place}"
             assert body not in self.refused, f"{place} was refused: {self.refused[body]}"
             where[body] = place
-        missed = 0
+        missed, nameless, firsts = 0, self.nameless(), _firsts(where.values())
         for body, place in self.stored.items():
+            if body in nameless and body not in where:
+                continue
+            if self.expires and place.sequence < firsts.get(place.lane, place.sequence + 1):
+                assert body not in where, f"{body[:40]!r} is at {where[body]}, not at {place}"
+                continue
             missed += body not in where
             assert where.get(body) == place or 0 < missed <= self.unreadable, (
                 f"{body[:40]!r} was acknowledged at {place} and is at {where.get(body)}"
@@ -144,7 +190,9 @@ class Journal:
         for transaction, bodies in self.halves.items():
             there = [body in where for body in bodies]
             wanted = self.decided.get(transaction, False)
-            assert all(one is wanted for one in there) or (wanted and self.unreadable), (
+            told = not self.restored or transaction in self.committed
+            excused = self.unreadable or self.expires or not told
+            assert all(one is wanted for one in there) or (wanted and excused), (
                 f"transaction {transaction}: committed is {wanted}, visible are {there}"
             )
 
@@ -155,6 +203,10 @@ class Journal:
 
     def check_group(self, group: str, bodies: set[bytes], dead: list[bytes]) -> None:
         """A group that has nothing left, and all that its topics hold."""
+        if self.expires:  # Dead letters go like others.
+            dead = [*dead, *self.rejecting[group]]
+        if self.replaced():  # Dead letters may lie in a topic that has lost its name.
+            dead = [*dead, *(self.rejecting[group] & self.nameless())]
         lost = bodies - self.acked[group] - set(dead)
         assert len(lost) <= self.unreadable, f"{group} never settled {_some(lost)}"
         never = set(dead) - self.rejecting[group]
@@ -162,12 +214,45 @@ class Journal:
         missing = self.rejected[group] - set(dead)
         assert not missing, f"{group} was told that these are dead: {_some(missing)}"
 
+    def check_expired(
+        self, group: str, topics: Collection[str], there: set[bytes], lines: Iterable[LedgerLine]
+    ) -> None:
+        """What went before a group had settled it is in its ledger as expired, unless it went
+        before there was the group; what it was handed was copied for it, as long as nobody lost
+        what groups were handed."""
+        own = [line for line in lines if line.group == group]
+        starts = {(line.broker_group, line.topic): line.start for line in own if line.total}
+        settled = self.acked[group] | self.rejecting[group] | there
+        never = {
+            body
+            for body, place in self.stored.items()
+            if place.topic in topics and place.sequence >= starts.get(place.lane, 0)
+        } - settled
+        expired = sum(line.expired for line in own)
+        assert len(never) <= expired, f"{group}: {len(never)} are gone, {expired} expired"
+        lost = never & self.deliveries[group].keys() if not self.faults else set()
+        assert not lost or self.operated, f"{group} was handed these, and they went: {_some(lost)}"
+
     def check_repeats(self) -> None:
         """Faults may repeat messages, up to a bound; without faults there are none."""
+        if self.replaced() or self.expires or self.restored:
+            return
         allowed = REPEATS_PER_FAULT * (len(self.faults) + len(self.operated))
         for group, seen in self.deliveries.items():
             repeats = sum((seen - self.asked_again[group]).values()) - len(seen)
             assert repeats <= allowed, f"{group}: {repeats} repeats by {len(self.faults)} faults"
+
+
+def _copied(sets: dict[str, set[bytes]]) -> dict[str, set[bytes]]:
+    return defaultdict(set, {group: set(bodies) for group, bodies in sets.items()})
+
+
+def _firsts(places: Iterable[Place]) -> dict[tuple[str, str], int]:
+    """Where each topic begins, by what can be read of it."""
+    firsts: dict[tuple[str, str], int] = {}
+    for place in places:
+        firsts[place.lane] = min(place.sequence, firsts.get(place.lane, place.sequence))
+    return firsts
 
 
 def _some(bodies: set[bytes]) -> list[bytes]:

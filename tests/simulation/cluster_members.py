@@ -1,7 +1,11 @@
 """What the disks of one broker group must have in common at the end of a run."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+from ternmq.batch.view import BatchView
+from ternmq.core.errors import Corrupt
+from ternmq.storage.consume.batch_scan import MessageFormat
 from tests.simulation.world.machine import Machine
 
 LOGS = ("message", "pull")
@@ -25,6 +29,30 @@ def check_members(machines: list[Machine], flips: set[tuple[str, str, int]]) -> 
                 assert one == another or flipped, (
                     f"{log} log of {name} and {other} differ at offset {at}"
                 )
+
+
+def bodies_without_name(machines: list[Machine], topic_ids: set[int]) -> set[bytes]:
+    """Bodies of stored messages whose topics are none of these: a registry forgot them."""
+    return {
+        body
+        for machine in machines
+        for view in _batches(machine)
+        if view.topic_id not in topic_ids
+        for body in view.bodies()
+    }
+
+
+def _batches(machine: Machine) -> Iterator[BatchView]:
+    """What lies in the message log of a member, up to a torn end."""
+    data, at, form = memoryview(_log(machine, "message")[1]), 0, MessageFormat()
+    while at < len(data):
+        try:
+            size = form.size(data[at:])
+            form.check(data[at : at + size], at)
+        except Corrupt:
+            return
+        yield BatchView(data[at : at + size])
+        at += size
 
 
 def _log(machine: Machine, log: str) -> tuple[int, bytes]:

@@ -30,6 +30,19 @@ class Shape:
     transactions: bool
     delays: int
     """Members of the group of delay servers; 0: there is none."""
+    expires: str
+    """Why old messages go: by "age" or by "size"; empty: they stay, as the judge likes it."""
+    backup: bool
+    """One is taken while everything runs, and restored at the end."""
+
+    @property
+    def retention(self) -> dict[str, int]:
+        """Settings of brokers by which messages go while consumers are behind."""
+        by_age = {"retention_ms": 5_000, "retention_size": 0}
+        by_size = {"retention_ms": 0, "retention_size": 30_000}
+        return {"age": by_age, "size": by_size}.get(self.expires, {}) | (
+            {"retention_interval_ms": 500} if self.expires else {}
+        )
 
     @property
     def late_s(self) -> float:
@@ -43,6 +56,7 @@ class Shape:
 def drawn(chance: Random) -> Shape:
     choice = chance.choice
     members = tuple(choice((1, 2, 2, 3)) for _ in range(choice((1, 1, 2))))
+    expires = choice(("", "", "", "", "", "", "age", "size"))
     return Shape(
         metas=choice((1, 1, 2)),
         members=members,
@@ -52,7 +66,9 @@ def drawn(chance: Random) -> Shape:
         hurry=choice((2, 10)),
         faults=choice((0, 2, 4, 8, 16)),
         operated=chance.random() < (0.4 if len(members) == 1 else 0.8),
-        segment_batches=choice((5, 50, 1_000_000)),
+        segment_batches=5 if expires else choice((5, 50, 1_000_000)),
         transactions=chance.random() < 0.4,
-        delays=choice((0, 0, 0, 1, 2)),
+        delays=0 if expires else choice((0, 0, 0, 1, 2)),
+        expires=expires,
+        backup=not expires and chance.random() < 0.15,
     )

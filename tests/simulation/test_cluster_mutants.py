@@ -10,18 +10,25 @@ from typing import Any
 
 import pytest
 
+from ternmq.backup import inventory
+from ternmq.broker.delivery import lookup, pull
+from ternmq.broker.maintenance.copy_forward import CopyForward
 from ternmq.core.errors import TernError
 from ternmq.meta.standings import leadership, standings
+from ternmq.node.seen_standings import SeenStandings
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.leading.in_sync_set import InSync
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
+from ternmq.replication.roles import leader_role
 from ternmq.replication.roles.follower_role import FollowerRole
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.log_mark import LogMark
 from ternmq.storage.log.replicated_log import ReplicatedLog
+from ternmq.storage.store import Store
 from ternmq.wire.messages.replication import LogHeld, LogPlan
 from ternmq.wire.messages.standings import Standing
+from tests.simulation import cluster_backup
 from tests.simulation.cluster import simulate
 
 Patch = pytest.MonkeyPatch
@@ -138,6 +145,62 @@ def leads_without_its_files(patch: Patch) -> None:
     forget_marks(patch)
 
 
+def takes_others_out_without_its_files(patch: Patch) -> None:
+    """A master whose log was removed says that its replicas are late (seeds 31492 and 31510)."""
+
+    async def looks_away(context: MemberContext, store: Any) -> None:
+        pass
+
+    patch.setattr(leader_role, "_check_files", looks_away)
+
+
+def believes_an_old_copy(patch: Patch) -> None:
+    """A meta server decides by the older copy of the registry that was put back."""
+
+    async def nothing_seen(seen: SeenStandings) -> None:
+        pass
+
+    patch.setattr(leadership.Leadership, "saw", lambda leadership, standing: None)
+    patch.setattr(SeenStandings, "check", nothing_seen)
+
+
+def takes_an_error_of_the_disk_for_damage(patch: Patch) -> None:
+    """What cannot be read for a moment counts as expired."""
+    never_raised = type("NeverRaised", (TernError,), {})
+    patch.setattr(pull, "DiskFailed", never_raised)
+    patch.setattr(lookup, "DiskFailed", never_raised)
+
+
+def drops_what_consumers_hold(patch: Patch) -> None:
+    """Messages go by age though they were handed out, and nobody copies them."""
+
+    async def nothing_copied(forward: CopyForward, group: Any, pieces: Any) -> int:
+        for first, end, _ in pieces:
+            await forward._decide(group, group.lane.moved(first, end, expired=True))
+        return 0
+
+    patch.setattr(CopyForward, "_copy", nothing_copied)
+
+
+def removes_one_file_too_many(patch: Patch) -> None:
+    """Which rows are gone is taken from the oldest segment, and the next one goes, too."""
+    drop = Store.drop_oldest
+
+    def drop_two(store: Store, base: int) -> None:
+        drop(store, base)
+        sealed = store.consume.sealed()
+        if sealed:
+            drop(store, sealed[0].base)
+
+    patch.setattr(Store, "drop_oldest", drop_two)
+
+
+def backs_up_logs_before_what_speaks_of_them(patch: Patch) -> None:
+    """The order of the inventory the other way round, and nobody compares marks and ends."""
+    patch.setattr(cluster_backup, "measured_after", lambda path: -inventory.measured_after(path))
+    patch.setattr(cluster_backup, "is_cut", lambda files: False)
+
+
 AIMED: dict[str, Any] = {
     "members": (3,),
     "hurry": 2,
@@ -149,6 +212,34 @@ AIMED: dict[str, Any] = {
 ALONE = {"only": ("exile",), "members": (2,), "replica_lost": "continue"}
 DOWN: dict[str, Any] = {"only": ("cut log", "remove log"), "members": (2,)}
 RUNNING: dict[str, Any] = {"only": ("unlink log", "unlink folder"), "members": (2,)}
+LAST: dict[str, Any] = {"only": ("unlink last",), "members": (2,), "replica_lost": "continue"}
+STALE: dict[str, Any] = {"only": ("stale registry",), "members": (2,), "replica_lost": "continue"}
+OLD: dict[str, Any] = {"only": ("old registry", "kill server"), "members": (2,)}
+EMPTY: dict[str, Any] = {
+    "only": ("empty registry", "kill server"),
+    "members": (2, 2),
+    "transactions": False,
+    "delays": 0,
+}
+READS: dict[str, Any] = {"only": ("cold reads",), "members": (1,), "faults": 2}
+OLDER: dict[str, Any] = {
+    "expires": "age",
+    "members": (2,),
+    "segment_batches": 5,
+    "delays": 0,
+    "lasts": 20.0,
+    "faults": 0,
+    "operated": False,
+}
+COPIED: dict[str, Any] = {
+    "backup": True,
+    "expires": "",
+    "members": (2,),
+    "delays": 1,
+    "lasts": 3.0,
+    "sends": 100,
+    "faults": 0,
+}
 FAILING: dict[str, Any] = {"only": ("failing blackout",), "members": (2,), "hurry": 10, "faults": 2}
 SEEDS = 20
 """Half of the runs find it, or more."""
@@ -167,6 +258,11 @@ def check_found(shape: dict[str, Any]) -> None:
         (answers_for_what_a_failed_sync_left_out, FAILING),
         (takes_a_short_log_for_a_torn_one, DOWN),
         (leads_without_its_files, RUNNING),
+        (takes_others_out_without_its_files, LAST),
+        (believes_an_old_copy, STALE),
+        (takes_an_error_of_the_disk_for_damage, READS),
+        (drops_what_consumers_hold, OLDER),
+        (removes_one_file_too_many, OLDER),
     ],
 )
 def test_a_known_bug_is_found(
@@ -177,9 +273,11 @@ def test_a_known_bug_is_found(
     check_found(shape)
 
 
-@pytest.mark.parametrize("shape", [FAILING, DOWN, RUNNING])
+@pytest.mark.parametrize(
+    "shape", [FAILING, DOWN, RUNNING, LAST, STALE, OLD, EMPTY, READS, OLDER, COPIED]
+)
 def test_without_the_bug_the_same_faults_cost_nothing(shape: dict[str, Any]) -> None:
-    for seed in range(3):
+    for seed in range(2):
         simulate(seed, **AIMED | shape)
 
 
@@ -190,6 +288,7 @@ def test_without_the_bug_the_same_faults_cost_nothing(shape: dict[str, Any]) -> 
         (cuts_nothing_off, {"only": ("ambush", "exile")}),
         (shows_what_is_not_safe, {"only": ("ambush", "exile")}),
         (answers_before_it_is_on_disk, {"only": ("blackout",)}),
+        (backs_up_logs_before_what_speaks_of_them, COPIED),
     ],
 )
 def test_another_known_bug_is_found(

@@ -15,6 +15,7 @@ from tests.tidy.source import PACKAGE, Module, modules, settled
 AWAY_FROM_ITS_IMPORTER = {
     "A server; `node` makes it a process.": {"broker/server", "delay/server", "meta/server"},
     "A process; `tern` starts it.": {
+        "console/process",
         "node/broker_process",
         "node/delay_process",
         "node/meta_process",
@@ -31,7 +32,6 @@ AWAY_FROM_ITS_IMPORTER = {
         "pipeline/jobs/trace",
     },
     "The door of its room: the rest of the room is used through it.": {
-        "batch/selector/selector",
         "meta/registries/url",
         "pipeline/sink/sink",
         "replication/following/leader_link",
@@ -40,6 +40,13 @@ AWAY_FROM_ITS_IMPORTER = {
     "Reads what its room writes, so the two change together.": {
         "batch/arrow",
         "pipeline/archive/reader",
+    },
+    "Calls of `mq.admin` that only look, in a room of their own: its folder is full.": {
+        "client/inspection/figures",
+        "client/inspection/sessions",
+    },
+    "Pure, for whoever shows a message; the console imports it, too.": {
+        "client/inspection/explain",
     },
     "Applications import it by this name.": {"inbox/migrations"},
     "Settings stand with the part that they are of.": {"security/tls/config"},

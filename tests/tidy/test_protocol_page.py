@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from ternmq.core.errors import ERRORS
-from ternmq.wire import messages
+from ternmq.wire import inspection, messages
 from ternmq.wire.frame import FRAME_SIZE_MAX
 from ternmq.wire.messages.publish import PUBLISHED
 from ternmq.wire.messages.pull import DELIVERED
@@ -22,10 +22,11 @@ PAGE = (Path(__file__).parents[2] / "docs" / "wire-protocol.md").read_text()
 def records() -> dict[str, type[Record]]:
     """Everything that travels as msgpack, whichever file of the package says so."""
     found: dict[str, type[Record]] = {}
-    for module in pkgutil.iter_modules(messages.__path__):
-        names = vars(importlib.import_module(f"ternmq.wire.messages.{module.name}"))
-        kinds = {name: kind for name, kind in names.items() if isinstance(kind, type)}
-        found |= {name: kind for name, kind in kinds.items() if issubclass(kind, Record)}
+    for package in (messages, inspection):
+        for module in pkgutil.iter_modules(package.__path__):
+            names = vars(importlib.import_module(f"{package.__name__}.{module.name}"))
+            kinds = {name: kind for name, kind in names.items() if isinstance(kind, type)}
+            found |= {name: kind for name, kind in kinds.items() if issubclass(kind, Record)}
     del found["Record"]
     return found
 

@@ -29,6 +29,7 @@ _LEFT_OUT = frozenset(
         f"{REGISTRY}-wal",
         f"{REGISTRY}-shm",
         f"{REGISTRY}-journal",
+        f"{REGISTRY}-reserve",
     }
 )
 _FOLDERS_LEFT_OUT = frozenset({"quarantine", STAGING})

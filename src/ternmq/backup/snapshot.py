@@ -84,7 +84,7 @@ def _stable(data_dir: Path, staging: Path) -> list[SnapshotFile]:
             files = _linked(data_dir, staging, before)
         except FileNotFoundError:
             continue
-        if _listed(data_dir) == before and not _cut(files):
+        if _listed(data_dir) == before and not is_cut(files):
             return files + _registries(data_dir, staging, before)
     raise Unavailable(f"{data_dir} changes too quickly to be copied; try again in a moment")
 
@@ -167,7 +167,7 @@ def _written(staged: Path, size: int, at: int) -> int:
     return at + len(bytes(rest).rstrip(b"\0"))
 
 
-def _cut(files: list[SnapshotFile]) -> bool:
+def is_cut(files: list[SnapshotFile]) -> bool:
     """Was a log cut between its mark and its end? Then they are of two moments."""
     ends: dict[PurePosixPath, int] = {}
     for file in files:

@@ -4,9 +4,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
+from ternmq.core.errors import BadConfig
 from ternmq.core.settings import about, check, size
 from ternmq.core.units import DAY_MS, GIB, HOUR_MS, KIB, MIB
 from ternmq.replication.config import MemberConfig
+
+POOL_MIN = MIB
 
 
 class Flush(StrEnum):
@@ -40,6 +43,10 @@ class BrokerConfig(MemberConfig):
     flush_bytes: Annotated[
         int, size("async only: flushed when so much is not flushed yet", 64 * KIB, GIB)
     ] = 16 * MIB
+    write_pool: Annotated[
+        int,
+        size("async only: logs are written from so much locked memory; 0: no pool", 0, GIB),
+    ] = 0
 
     delivery_records_keep: Annotated[
         int,
@@ -117,3 +124,10 @@ class BrokerConfig(MemberConfig):
 
     def __post_init__(self) -> None:
         check(self)
+        if self.write_pool and self.flush is Flush.SYNC:
+            raise BadConfig(
+                'write_pool is for flush = "async": with sync every round waits for the disk, and '
+                "a pool would only copy; leave it out"
+            )
+        if 0 < self.write_pool < POOL_MIN:
+            raise BadConfig(f"write_pool = {self.write_pool}: at least {POOL_MIN} bytes, or 0")

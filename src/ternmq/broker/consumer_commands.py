@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable
 
+from ternmq.batch.selector.filter import parse_filter
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.large_acks import SLICE
 from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.groups.consumer_group import ConsumerSession
-from ternmq.broker.groups.filter import parse_filter
 from ternmq.core.errors import BadFilter, BadRequest
 from ternmq.rpc.peer import Peer
 from ternmq.wire.frame import Frame

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ternmq.broker.config import BrokerConfig
+from ternmq.broker.delivery.group_position import FollowedGroups
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.maintenance.timers import INDEX_INTERVAL_S, rest
@@ -53,7 +54,10 @@ class BrokerFollower:
         self._fetcher = Fetcher(store.messages)
         self._topics = TopicNames(context.directory, auto_create=False, body_size_max=1)
         self._read_handler = ReadHandler(
-            consume=store.consume, fetcher=self._fetcher, topics=self._topics
+            consume=store.consume,
+            fetcher=self._fetcher,
+            topics=self._topics,
+            groups=FollowedGroups(store.pulls, context.directory.topics, context.clock),
         )
         self._visibility = FollowerVisibility(
             fetcher=self._fetcher, read_handler=self._read_handler

@@ -8,7 +8,6 @@ waiting pulls and gives leases back; `close` writes what waits. The store is ope
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.dead_letters import DeadLetterWriter
@@ -17,19 +16,24 @@ from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.consume_limits import ConsumeLimits
 from ternmq.broker.delivery.consumers import Consumers, LeaseTimes
 from ternmq.broker.delivery.failure_texts import FailureTexts
+from ternmq.broker.delivery.group_position import LedGroups
 from ternmq.broker.delivery.pull import PullHandler, PullHooks
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.groups.groups import ConsumerGroups
+from ternmq.broker.inspection.delivery_trace import DeliveryTrace
+from ternmq.broker.inspection.row_looks import RowLooks
+from ternmq.broker.inspection.session_looks import SessionLooks
 from ternmq.broker.limits.send_limits import Drainable, SendLimits
 from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.log.internal_producer import InternalProducer
 from ternmq.broker.maintenance.copy_forward import CopyForward
-from ternmq.broker.maintenance.retention import RetainedLog, Retention, RetentionPlan
+from ternmq.broker.maintenance.retention import RetainedLog, Retention, retention_plan
 from ternmq.broker.maintenance.timers import BrokerTimers
 from ternmq.broker.operations.admin import AdminCommands
 from ternmq.broker.operations.dead_letter_admin import DeadLetterCommands, RefusedCommands
+from ternmq.broker.operations.dead_letter_recall import DeadLetterRecall
 from ternmq.broker.operations.group_replay import GroupReplays
 from ternmq.broker.operations.lookups import DeliveryRecords, MessageLookup
 from ternmq.broker.operations.prometheus import Scraper
@@ -46,7 +50,7 @@ from ternmq.broker.slots.open_transactions import OpenTransactionSlots
 from ternmq.broker.slots.peer_brokers import PeerBrokers
 from ternmq.broker.slots.slots import Slots
 from ternmq.broker.topics import TopicNames
-from ternmq.broker.transactions.check_back import CheckBack, HalfSettings
+from ternmq.broker.transactions.check_back import CheckBack, half_settings
 from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.broker.transactions.unfenced import Unfenced
 from ternmq.broker.visibility import LeaderVisibility
@@ -57,13 +61,13 @@ from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import Directory
 from ternmq.intake.pending_batches import AnswerFlags, PendingBatches
 from ternmq.replication.commit_gate import CommitGate
+from ternmq.replication.member.figure_looks import FigureLooks
 from ternmq.replication.member.member_place import MemberPlace
 from ternmq.replication.member.server_kind import MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.storage.files.disk import Disk
-from ternmq.storage.log.retention_rules import RetentionRules
 from ternmq.storage.store import Store
 from ternmq.wire.messages.hello import Notice
 from ternmq.wire.messages.topics import Topic
@@ -94,33 +98,6 @@ class BrokerMember:
     """Answered by its role."""
     cold_below: Callable[[], int | None]
     """The offset below which bytes are left to replicas; None: nothing is."""
-
-
-def retention_plan(config: BrokerConfig, directory: Path) -> RetentionPlan:
-    rules = RetentionRules(
-        age_ms=config.retention_ms,
-        size=config.retention_size,
-        hour=config.retention_hour,
-        warn_percent=config.disk_warn_percent,
-        forced_percent=config.disk_forced_percent,
-    )
-    return RetentionPlan(
-        rules=rules,
-        keep_unread=config.retention_keep_unread,
-        dead_letter_keep_ms=config.dead_letter_keep_ms,
-        interval_s=config.retention_interval_ms / 1000,
-        directory=directory,
-    )
-
-
-def half_settings(config: BrokerConfig) -> HalfSettings:
-    return HalfSettings(
-        first_check_ms=config.half_first_check_ms,
-        check_interval_ms=config.half_check_interval_ms,
-        checks_max=config.half_checks_max,
-        parked_ms=config.half_parked_ms,
-        expires_ms=config.half_expires_ms,
-    )
 
 
 class BrokerParts:
@@ -158,7 +135,10 @@ class BrokerParts:
         # Delivery.
         self.pull_handler = self._make_pull_handler()
         self.read_handler = ReadHandler(
-            consume=store.consume, fetcher=self.fetcher, topics=self.topics
+            consume=store.consume,
+            fetcher=self.fetcher,
+            topics=self.topics,
+            groups=LedGroups(self.groups),
         )
         self.slots = self._make_slots()
         self.consumers = self._make_consumers()
@@ -378,6 +358,13 @@ class BrokerParts:
                 consumers=self.consumers,
                 review_queue=queue,
                 internal_producer=producer,
+                consume=store.consume,
+            ),
+            dead_letter_recall=DeadLetterRecall(
+                topics=topics,
+                groups=groups,
+                internal_producer=producer,
+                ack_handler=self.ack_handler,
             ),
             refused_commands=RefusedCommands(
                 topics=topics, review_queue=queue, internal_producer=producer
@@ -395,6 +382,21 @@ class BrokerParts:
             lookup=MessageLookup(search=search, fetcher=fetcher, directory=self._directory),
             members=self._member.commands,
             delivery_records=DeliveryRecords(pulls=store.pulls, groups=groups, fetcher=fetcher),
+            row_looks=RowLooks(groups=groups, topics=topics, failure_texts=self._failure_texts),
+            delivery_trace=DeliveryTrace(
+                pulls=store.pulls, groups=groups, topics=topics, fetcher=fetcher
+            ),
+            figure_looks=FigureLooks(self.status.scrape, self._clock.monotonic),
+            session_looks=self._make_session_looks(),
+        )
+
+    def _make_session_looks(self) -> SessionLooks:
+        return SessionLooks(
+            peers=lambda: self._member.listener.peers,
+            now=self._clock.monotonic,
+            traffic=self.traffic,
+            topics=self.topics,
+            consumers=self.consumers,
         )
 
     def _make_stopped_keys(self) -> StoppedKeys:

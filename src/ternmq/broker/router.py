@@ -12,8 +12,12 @@ from typing import TypeVar
 
 from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.read import ReadHandler
+from ternmq.broker.inspection.delivery_trace import DeliveryTrace
+from ternmq.broker.inspection.row_looks import RowLooks
+from ternmq.broker.inspection.session_looks import SessionLooks
 from ternmq.broker.operations.admin import AdminCommands
 from ternmq.broker.operations.dead_letter_admin import DeadLetterCommands, RefusedCommands
+from ternmq.broker.operations.dead_letter_recall import DeadLetterRecall
 from ternmq.broker.operations.group_replay import GroupReplays
 from ternmq.broker.operations.lookups import DeliveryRecords, MessageLookup
 from ternmq.broker.operations.stats import BrokerStats
@@ -27,11 +31,15 @@ from ternmq.broker.transactions.check_back import CheckBack
 from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.broker.transactions.unfenced import Unfenced
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
+from ternmq.replication.member.figure_looks import FigureLooks
 from ternmq.replication.member.server_kind import MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.wire.frame import Frame
+from ternmq.wire.inspection import rows, sessions
+from ternmq.wire.inspection.figures import FiguresFind
+from ternmq.wire.inspection.trace import TraceFind
 from ternmq.wire.messages import dead_letters, groups, order_keys, pull, read, transactions
 from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.limits import ConsumerPause
@@ -68,11 +76,16 @@ class BrokerHandlers:
     stats: BrokerStats
     status: LeaderStatus
     dead_letter_commands: DeadLetterCommands
+    dead_letter_recall: DeadLetterRecall
     refused_commands: RefusedCommands
     group_replays: GroupReplays
     stopped_keys: StoppedKeys
     lookup: MessageLookup
     delivery_records: DeliveryRecords
+    row_looks: RowLooks
+    delivery_trace: DeliveryTrace
+    session_looks: SessionLooks
+    figure_looks: FigureLooks
     members: MemberCommands
 
 
@@ -85,7 +98,7 @@ class BrokerRouter:
         self._table: dict[int, Handle] = self._commands(handlers)
 
     def _commands(self, to: BrokerHandlers) -> dict[int, Handle]:
-        now, later, batch = self._now, self._later, self._batch
+        later, batch = self._later, self._batch
         now_for, later_for = self._now_for, self._later_for
         admin, consumer = to.admin, to.consumer_commands
         return {
@@ -127,21 +140,37 @@ class BrokerRouter:
             Command.DEAD_OPEN: later(dead_letters.DeadFind, to.dead_letter_commands.open),
             Command.DEAD_RESEND: later(dead_letters.DeadHandle, to.dead_letter_commands.resend),
             Command.DEAD_DELETE: later(dead_letters.DeadHandle, to.dead_letter_commands.delete),
+            Command.DEAD_GROUPS: later(dead_letters.DeadGroupsFind, to.dead_letter_commands.groups),
+            Command.DEAD_RECALL: later(dead_letters.DeadRecall, to.dead_letter_recall.recall),
             Command.REFUSED_OPEN: later(dead_letters.RefusedFind, to.refused_commands.open),
             Command.REFUSED_RESEND: later(dead_letters.RefusedHandle, to.refused_commands.resend),
             Command.REFUSED_DELETE: later(dead_letters.RefusedHandle, to.refused_commands.delete),
-            # Looking.
+            # Members of this broker group, and other brokers.
+            Command.FOLLOW: to.members.follow,
+            Command.REPLICATED: to.members.replicated,
+            Command.HANDOVER: to.members.hand_over,
+            Command.SLOTS_OPEN: later(order_keys.SlotsFind, to.slots.open),
+            **self._looks(to),
+        }
+
+    def _looks(self, to: BrokerHandlers) -> dict[int, Handle]:
+        """What changes nothing."""
+        now, later = self._now, self._later
+        return {
             Command.LEDGER: later(groups.GroupFind, to.status.ledger),
             Command.STATUS: now(StatusQuery, to.status.status),
             Command.TOPIC_FIGURES: later(TopicFiguresFind, to.stats.topics),
             Command.GROUP_FIGURES: later(groups.GroupFind, to.stats.groups),
             Command.FIND: later(Find, to.lookup.find),
             Command.READ_DELIVERIES: later(read.DeliveriesRead, to.delivery_records.read),
-            # Members of this broker group, and other brokers.
-            Command.FOLLOW: to.members.follow,
-            Command.REPLICATED: to.members.replicated,
-            Command.HANDOVER: to.members.hand_over,
-            Command.SLOTS_OPEN: later(order_keys.SlotsFind, to.slots.open),
+            Command.ROW_STATE: later(rows.MessageStateFind, to.row_looks.states),
+            Command.LEASES: later(rows.LeaseFind, to.row_looks.leases),
+            Command.WAITING: later(rows.WaitingFind, to.row_looks.waiting),
+            Command.TRACE: later(TraceFind, to.delivery_trace.read),
+            Command.FIGURES: later(FiguresFind, to.figure_looks.figures),
+            Command.SESSIONS: later(sessions.SessionFind, to.session_looks.sessions),
+            Command.SENDERS: later(sessions.SenderFind, to.session_looks.senders),
+            Command.DISCONNECT: later(sessions.Disconnect, to.session_looks.disconnect),
         }
 
     @property

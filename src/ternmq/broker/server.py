@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ternmq.broker.config import BrokerConfig
+from ternmq.broker.log.write_pool import PooledDisk, WritePool
 from ternmq.broker.role import BrokerKind
 from ternmq.core.clock import Clock
 from ternmq.discovery.cluster_access import ClusterAccess
@@ -31,8 +32,12 @@ async def serve(
 ) -> AsyncIterator[MemberServer]:
     """Run a broker while the block runs; by `access` it finds others."""
     home = place.data_dir / "broker"
-    disk = disk or ReservedDisk(RealDisk(), home)
+    disk = disk or ReservedDisk(_machine(config.write_pool), home)
     kind = BrokerKind(config, home, clock=clock, disk=disk, access=access)
     cluster = MemberCluster(directory=directory, access=access, app=BROKER)
     async with serving_member(kind, config, place, cluster, clock=clock, disk=disk) as broker:
         yield broker
+
+
+def _machine(write_pool: int) -> Disk:
+    return PooledDisk(WritePool(write_pool)) if write_pool else RealDisk()

@@ -14,16 +14,38 @@ import typer
 from ternmq import __version__
 from ternmq.cli.access import grant, key, quota, token, user
 from ternmq.cli.jobs import outbox, pipeline
-from ternmq.cli.messages import consume, dead, delay, export, find, half, ledger, send, unsent
-from ternmq.cli.processes import cluster, settings, up
-from ternmq.cli.servers import backup, bench, broker, doctor, meta, secure, status
+from ternmq.cli.messages import (
+    consume,
+    dead,
+    delay,
+    export,
+    find,
+    half,
+    ledger,
+    search,
+    send,
+    trace,
+    unsent,
+)
+from ternmq.cli.processes import cluster, console, settings, up
+from ternmq.cli.servers import (
+    backup,
+    bench,
+    broker,
+    clients,
+    doctor,
+    figures,
+    meta,
+    secure,
+    status,
+)
 from ternmq.cli.terminal.arguments import arranged, wants_json
 from ternmq.cli.terminal.extras import what_to_install
 from ternmq.cli.terminal.hints import USAGE_ERROR, HintingGroup
 from ternmq.cli.terminal.options import EXIT_INTERRUPTED
 from ternmq.cli.terminal.output import flush, note
 from ternmq.cli.terminal.printable import json_text
-from ternmq.cli.topics import group, limit, topic
+from ternmq.cli.topics import group, limit, rows, topic
 from ternmq.core.errors import BadRequest, TernError
 
 EXIT_FAILED = 1
@@ -39,11 +61,16 @@ app = typer.Typer(
 )
 app.command("up")(up.up)
 app.command("cluster")(cluster.cluster)
+app.command("console")(console.console)
 app.command("status")(status.status)
+app.command("figures")(figures.figures)
 app.add_typer(meta.app, name="meta", cls=HintingGroup)
 app.add_typer(broker.app, name="broker", cls=HintingGroup)
+app.add_typer(clients.app, name="clients", cls=HintingGroup)
 app.add_typer(topic.app, name="topic", cls=HintingGroup)
 app.add_typer(group.app, name="group", cls=HintingGroup)
+app.command("leases")(rows.leases)
+app.command("waiting")(rows.waiting)
 app.add_typer(limit.app, name="limit", cls=HintingGroup)
 app.add_typer(user.app, name="user", cls=HintingGroup)
 app.add_typer(grant.app, name="grant", cls=HintingGroup)
@@ -60,6 +87,9 @@ app.command("send")(send.send)
 app.command("consume")(consume.consume)
 app.command("browse")(consume.browse)
 app.command("find")(find.find)
+app.command("search")(search.search)
+app.command("trace")(trace.trace)
+app.command("explain")(trace.explain)
 app.add_typer(pipeline.app, name="pipeline", cls=HintingGroup)
 app.command("ledger")(ledger.ledger)
 app.command("bench")(bench.bench)

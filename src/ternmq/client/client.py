@@ -47,9 +47,7 @@ from ternmq.client.producing.producer import Producer
 from ternmq.client.producing.send_buffer import Stats
 from ternmq.client.producing.send_many import SendMany
 from ternmq.client.producing.send_once import OnceReceipt
-from ternmq.client.reading.broadcast import Broadcast, BroadcastOptions
-from ternmq.client.reading.find import FindCall, Finding, FindOptions, make_find
-from ternmq.client.reading.reader import Reader, ReadOptions
+from ternmq.client.reading.calls import ReadingCalls
 from ternmq.client.session import ClientSession
 from ternmq.client.transactions.checker import CheckFunction
 from ternmq.client.transactions.detached import (
@@ -90,7 +88,7 @@ CancelFirst = Callable[[str], Awaitable[CancelResult]]
 """Takes a message back by its id, if it has it."""
 
 
-class Client:
+class Client(ReadingCalls):
     """Sends, consumes, reads and administers. Made by `connect`."""
 
     def __init__(self, url: str, config: ClientConfig, clock: Clock | None = None) -> None:
@@ -399,33 +397,6 @@ class Client:
         taken = consumer_options(dict(options), self._config.codec)
         plan = make_plan(topics, group, taken, timeout=self._config.request_timeout)
         return session.make_consumer(plan)
-
-    def read(self, topic: str, **options: Unpack[ReadOptions]) -> Reader:
-        """Read a topic without a group: nothing is leased, nothing to ack.
-
-        Options: start, end (aware datetime, sequence, or a dict of sequences by broker group; the
-        end is not included; default: what is there now), follow (go on when the end is reached),
-        broker_group (only this one), missing (as for `find`), codec, from_ ("replica": the bytes
-        come from a replica where there is one, so that the master is left alone).
-        """
-        return Reader(self.cluster, topic, options, self._config)
-
-    async def find(self, topic: str | None = None, **options: Unpack[FindOptions]) -> list[Finding]:
-        """Messages by id or by key, stored last first, in one topic or in all.
-
-        Options: id (26 characters, hex, or bytes), key, start and end (aware datetimes, when it
-        was stored; the end is not included), limit (100), missing (a dict that takes the names of
-        broker groups that do not answer; without it that is an error).
-        """
-        find = make_find(topic, options)
-        return await FindCall(self.cluster, self._config).run(find, options.get("missing"))
-
-    def broadcast(self, topic: str, **options: Unpack[BroadcastOptions]) -> Broadcast:
-        """Every instance gets every message from now on; use it in `async with`.
-
-        Options: position (a file in which this instance keeps where it is), codec.
-        """
-        return Broadcast(self.cluster, topic, options, self._config)
 
     @property
     def admin(self) -> Admin:

@@ -139,7 +139,8 @@ class ClientConfig:
     spool_size_max: Annotated[int, _from_to(64 * KIB, 1024 * 1024 * MIB)] = 1024 * MIB
     """Bytes in the spool that no broker has taken yet."""
     unsent: str | Path | None = None
-    """A file for one-way messages that no broker stored, for people: `tern unsent`."""
+    """A file for one-way messages that no broker stored, for people: `tern unsent`. With a spool:
+    for those that are refused for good."""
     refresh_interval: float = 10.0
     """Seconds after which the routes are fetched whole, though no meta server said that they
     changed."""
@@ -187,11 +188,11 @@ class ClientConfig:
         for name, (low, high) in DURATIONS.items():  # A timedelta becomes seconds.
             seconds = seconds_of(name, getattr(self, name), low, high, BadConfig)
             object.__setattr__(self, name, seconds)
-        if self.unsent is not None:
-            if not isinstance(self.unsent, str | Path) or not Path(self.unsent).parent.is_dir():
-                raise BadConfig(f"unsent is {self.unsent!r}; it is the path of a file to be")
-            if self.spool is not None:
-                raise BadConfig("unsent= does not go with spool=: a spool keeps what is not stored")
+        unsent = self.unsent
+        if unsent is not None and not (
+            isinstance(unsent, str | Path) and Path(unsent).parent.is_dir()
+        ):
+            raise BadConfig(f"unsent is {unsent!r}; it is the path of a file to be")
         if self.spool is not None and not (isinstance(self.spool, str | Path) and str(self.spool)):
             raise BadConfig(f"spool is {self.spool!r}; it is the path of a directory")
         files = [

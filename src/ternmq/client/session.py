@@ -112,7 +112,9 @@ class ClientSession:
             else:  # Brings the storage along.
                 from ternmq.client.spool.spooling_producer import SpoolingProducer
 
-                self.spooling = SpoolingProducer(self.cluster, self._config, self._clock)
+                self.spooling = SpoolingProducer(
+                    self.cluster, self._config, self._clock, self._make_keeper()
+                )
                 self.producer = self.spooling
         return self.producer
 

@@ -112,6 +112,20 @@ class IntervalMap(Generic[V]):
             ]
         return found
 
+    def run(self, first: int, count: int) -> list[tuple[int, int, V]]:
+        """At most so many pieces from this number on: for who looks at all of them, bit by bit."""
+        found: list[tuple[int, int, V]] = []
+        index = max(0, bisect_right(self._heads, first) - 1)
+        while index < len(self._blocks) and len(found) < count:
+            block = self._blocks[index]
+            low = bisect_right(block.ends, first)
+            part = slice(low, low + count - len(found))
+            found += zip(block.firsts[part], block.ends[part], block.values[part], strict=True)
+            index += 1
+        if found and found[0][0] < first:
+            found[0] = (first, *found[0][1:])
+        return found
+
     def put(self, first: int, end: int, value: V) -> None:
         """Give `[first, end)` this value, whatever it had before."""
         if first >= end:

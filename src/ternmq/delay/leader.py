@@ -28,6 +28,7 @@ from ternmq.delay.timing.scheduler import Scheduler
 from ternmq.delay.timing.ticker import Ticker
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.replication.leading.leader import Leader
+from ternmq.replication.member.figure_looks import FigureLooks
 from ternmq.replication.member.member_context import MemberContext
 from ternmq.replication.member.server_kind import Loops, MemberCommands
 from ternmq.rpc.server import Listener
@@ -128,6 +129,7 @@ class DelayParts:
             finder=self._finder,
             lender=self.lender,
             status=self.status,
+            figure_looks=FigureLooks(self.status.scrape, context.clock.monotonic),
             members=commands,
         )
 

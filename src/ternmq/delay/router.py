@@ -13,11 +13,19 @@ from ternmq.delay.intake.accept import Acceptor
 from ternmq.delay.operations.changes import Changes
 from ternmq.delay.operations.find import DelayFinder
 from ternmq.delay.operations.status import DelayLeaderStatus
+from ternmq.replication.member.figure_looks import FigureLooks
 from ternmq.replication.member.server_kind import MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.delays import DelayChange, DelayCountQuery, DelayFind, DelayLedgerQuery
+from ternmq.wire.inspection.figures import FiguresFind
+from ternmq.wire.messages.delays import (
+    DelayChange,
+    DelayCountQuery,
+    DelayFind,
+    DelayLedgerQuery,
+    DelayShow,
+)
 from ternmq.wire.messages.stats import Status, StatusQuery
 from ternmq.wire.numbers import Command, Flag
 from ternmq.wire.record import Record, pack, unpack
@@ -41,6 +49,7 @@ class DelayRouter:
         finder: DelayFinder,
         lender: BootstrapLender,
         status: DelayLeaderStatus,
+        figure_looks: FigureLooks,
         members: MemberCommands,
     ) -> None:
         self._pending = PendingRequests()
@@ -50,9 +59,11 @@ class DelayRouter:
             Command.PUBLISH: acceptor.publish,
             Command.DELAY_CHANGE: later(DelayChange, changes.change),
             Command.DELAY_FIND: later(DelayFind, finder.find),
+            Command.DELAY_SHOW: later(DelayShow, finder.show),
             Command.DELAY_COUNT: later(DelayCountQuery, finder.count),
             Command.DELAY_LEDGER: later(DelayLedgerQuery, finder.ledger),
             Command.STATUS: _say_status(status.status),
+            Command.FIGURES: later(FiguresFind, figure_looks.figures),
             # Members of this delay server.
             Command.BASE_OPEN: lender.open,
             Command.BASE_READ: lender.read,

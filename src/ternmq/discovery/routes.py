@@ -55,6 +55,8 @@ class RouteCache:
         """Called when the routes are others."""
         self.routes: Routes | None = None
         """What was learnt last; None before the first refresh."""
+        self._untold = False
+        """Somebody who has to hear of these routes failed, by a bug: they are told again."""
 
     def masters(self, kind: str = "realtime") -> list[Route]:
         """The servers that take messages, in the order meta told."""
@@ -117,7 +119,7 @@ class RouteCache:
         while True:
             try:
                 connection = await self.connection()
-                known = self.routes.version if self.routes is not None else 0
+                known = 0 if self.routes is None or self._untold else self.routes.version
                 self._learn(await self._ask(connection, known=known, wait_ms=self._watch_ms))
                 await asyncio.sleep(PAUSE_S)
             except TernError:
@@ -129,11 +131,12 @@ class RouteCache:
                 await asyncio.sleep(AGAIN_S)
 
     def _learn(self, routes: Routes) -> None:
-        if self.routes is not None and routes == self.routes:
+        if self.routes is not None and routes == self.routes and not self._untold:
             return
-        self.routes = routes
+        self.routes, self._untold = routes, True
         for callback in self.changed:
             callback()
+        self._untold = False
 
     async def _ask(self, connection: Connection, *, known: int = 0, wait_ms: int = 0) -> Routes:
         find = RoutesFind(known=known, wait_ms=wait_ms)

@@ -103,7 +103,7 @@ class PendingBatches(Generic[Pending]):
         self._owner = owner
         self.producers = producers
         self.flags = flags
-        self._pending: dict[BatchKey, Pending] = {}
+        self._pending: dict[BatchKey, PendingBatch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def joins(self, peer: Peer, correlation: int, incoming: Incoming) -> bool:
@@ -116,10 +116,10 @@ class PendingBatches(Generic[Pending]):
         return True
 
     def check_unused(self, incoming: Incoming, topic_id: int) -> None:
-        """Raise if the numbers of this batch are another topic's; for what is known by its ids."""
-        pending = self._pending.get((incoming.producer, incoming.first_sequence))
-        if pending is not None:
-            _check_same(pending.append, incoming)
+        """Raise if the numbers of this batch are another topic's, or under way; for what is known
+        by its ids, and is no repeat of anything by its numbers."""
+        if (incoming.producer, incoming.first_sequence) in self._pending:
+            raise used_elsewhere(incoming)
         stored = self.producers.find(incoming.producer, incoming.first_sequence, incoming.row_count)
         if stored is not None and stored.topic_id != topic_id:
             raise used_elsewhere(incoming)
@@ -145,6 +145,21 @@ class PendingBatches(Generic[Pending]):
         self._pending.pop(pending.key, None)
         if pending.waiting:
             pending.waiting[0][0].release(pending.size)
+
+    def begin_once(self, append: Append) -> PendingBatch:
+        """A batch that is known by its ids is on its way: its numbers are taken from here on, and a
+        repeat by them waits for it like for any other."""
+        key = (append.producer, append.first_sequence)
+        pending = self._pending[key] = PendingBatch(append, None)
+        return pending
+
+    def end_once(self, pending: PendingBatch, error: TernError | None) -> None:
+        """A batch is safe, or certainly not stored."""
+        self._pending.pop(pending.key, None)
+        if error is not None:
+            pending.fail(error)
+        else:
+            pending.answer(pending.append.stored_at_ms, self.flags.now | PUBLISHED_DUPLICATE)
 
     def later(self, peer: Peer, frame: Frame, work: Coroutine[None, None, None]) -> None:
         """Do this for a batch that cannot be judged yet. Costs a task, once for each topic."""

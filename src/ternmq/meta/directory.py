@@ -38,9 +38,17 @@ from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
 from ternmq.meta.batching import Batching
 from ternmq.meta.config import DEAD_AFTER_MS, REFRESH_MS, TOPICS_MAX
-from ternmq.meta.numbering import Draw, leap
+from ternmq.meta.numbering import Draw, leap, past
 from ternmq.meta.place import place
-from ternmq.meta.registries.registry import Change, GroupRow, NewGroup, News, NewTopic, Registry
+from ternmq.meta.registries.registry import (
+    Behind,
+    Change,
+    GroupRow,
+    NewGroup,
+    News,
+    NewTopic,
+    Registry,
+)
 from ternmq.meta.registries.registry_worker import RegistryWorker
 from ternmq.meta.registry_news import RegistryNews
 from ternmq.meta.standings.leadership import Leadership
@@ -83,6 +91,7 @@ class MetaDirectory(TopicTable, StandingTable):
         self.news = RegistryNews(registry, worker, self._learn, clock, refresh_ms)
         self.liveness = Liveness(clock, dead_after_ms=dead_after_ms)
         self._leadership = Leadership(registry, self.liveness)
+        self.on_standing_changed(self._leadership.saw)
         self._servers: list[Route] = []
         self._servers_callbacks: list[Callable[[list[Route]], None]] = []
         self._new_topics = Batching[str, NewTopic, Topic](
@@ -222,9 +231,15 @@ class MetaDirectory(TopicTable, StandingTable):
         check_name("broker group", used.broker_group)
         now_ms = self._clock.now_ms()
         used = replace(used, broker_group=epoch_key(used.broker_group, used.kind))
-        behind = await asyncio.shield(
-            self._worker.run(lambda: self._registry.reserve(used, now_ms=now_ms))
-        )
+
+        def reserve() -> Behind:
+            behind = self._registry.reserve(used, now_ms=now_ms)
+            reserved = behind.topic_ids | ({used.group_id} if behind.group_ids else set())
+            if reserved:
+                self._registry.leap(lambda last: past(last, reserved, self._draw))
+            return behind
+
+        behind = await asyncio.shield(self._worker.run(reserve))
         if behind:
             log.error(
                 "registry is older than the data: unknown topics keep their messages and groups "

@@ -3,14 +3,15 @@
 A registry counts. Before a meta server gives out a number for the first time since it opened one,
 it leaps ahead by chance, in the upper bits. So a registry that was put back from an old copy, one
 that begins empty in the place of one that was lost, and one that somebody else has, all go on
-elsewhere than the one that the data of brokers and delay servers comes from. Numbers keep growing,
-and the lower bits go on counting: leases name their group by them.
+elsewhere than the one that the data of brokers and delay servers comes from. So does one that hears
+of numbers it never gave out: another server may have the next ones, and not have said so yet.
+Numbers keep growing, and the lower bits go on counting: leases name their group by them.
 
     bits 0..23   counted
     bits 24..    drawn when the registry is new, then more for each start that gives some out
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 COUNTED_BITS = 24
 FIRST_MIN = 2**16
@@ -34,3 +35,9 @@ def leap(last: int, draw: Draw) -> int:
     else:
         high += 1 + draw(LEAP_MAX)
     return high << COUNTED_BITS | counted
+
+
+def past(last: int, reserved: Collection[int], draw: Draw) -> int:
+    """Where to go on; `reserved` are numbers that are in use in the data of a server, and that this
+    registry hears of only now."""
+    return leap(last, draw) if last in reserved else last

@@ -66,9 +66,20 @@ class NodeConfig:
             "`data_dir`, made by a meta server or `tern up`"
         ),
     ] = ""
+    unproven_servers_until: Annotated[
+        str,
+        about(
+            "a time (2026-11-20T06:00Z, at most 7 days ahead) until which servers of release 0.1, "
+            "which cannot prove themselves, are servers of the cluster: for an upgrade"
+        ),
+    ] = ""
     broker_group: Annotated[str, about("name of the broker group that this node is")] = "main"
     delay_server: Annotated[
         bool, about("`tern up` runs a delay server, for messages for later")
+    ] = True
+    console: Annotated[
+        bool,
+        about("`tern up` runs the web console beside it, on loopback, on the first port plus 80"),
     ] = True
     metrics_port: Annotated[
         int, about("where Prometheus finds /metrics over HTTP, on `host`; 0: nowhere", 0, 65_535)
@@ -101,6 +112,11 @@ class NodeConfig:
             raise BadConfig(
                 f"metrics_port {self.metrics_port} is one of the node's own ports "
                 f"({self.ports} to {self.delay_port}); choose another one"
+            )
+        if self.unproven_servers_until and (self.tls.tls or self.meta.listener.security):
+            raise BadConfig(
+                "unproven_servers_until lets servers of release 0.1 in, and they know neither tls "
+                "nor security: upgrade all servers first, then set tls and security"
             )
         try:
             check_name("broker group", self.broker_group)
@@ -139,6 +155,10 @@ class NodeConfig:
     @property
     def delay_port(self) -> int:
         return self.ports + 2
+
+    @property
+    def console_port(self) -> int:
+        return self.ports + 80
 
 
 @cache

@@ -10,6 +10,7 @@ from ternmq.node.meta_role import OpenRegistry, serving_meta_role
 from ternmq.node.metrics_server import serving_metrics
 from ternmq.node.node_tls import tls_figures, using_tls
 from ternmq.rpc.node_proof import NodeSecret
+from ternmq.storage.files.disk import Disk
 
 
 @asynccontextmanager
@@ -19,13 +20,14 @@ async def serving_meta_alone(
     secret: NodeSecret,
     clock: Clock,
     open_registry: OpenRegistry | None = None,
+    disk: Disk | None = None,
 ) -> AsyncIterator[str]:
     """Run one; yields the url that clients use. The registry is the one that the settings name
     unless another is handed in."""
     async with (
         using_tls(config) as tls,
         serving_meta_role(
-            config, secret=secret, clock=clock, open_registry=open_registry, tls=tls
+            config, secret=secret, clock=clock, open_registry=open_registry, disk=disk, tls=tls
         ) as meta,
         serving_metrics(config, [meta.figures, *tls_figures(tls)], clock=clock),
     ):

@@ -30,6 +30,7 @@ from ternmq.rpc.node_proof import NodeSecret
 from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
 from ternmq.security.tls.server_tls import ServerTls
+from ternmq.storage.files.disk import Disk, RealDisk
 
 OpenRegistry = Callable[[], Registry]
 
@@ -55,9 +56,11 @@ async def serving_meta_role(
     secret: NodeSecret,
     clock: Clock,
     open_registry: OpenRegistry | None = None,
+    disk: Disk | None = None,
     tls: ServerTls | None = None,
 ) -> AsyncIterator[Meta]:
-    """Names first, then listen."""
+    """Names first, then listen. `disk` is for what it notes itself; with a registry that is handed
+    in it notes nothing without one."""
     security = config.meta.listener.security
     opened = open_registry or registry_opener(config)
     async with (
@@ -68,7 +71,7 @@ async def serving_meta_role(
             topics_max=config.meta.topics_max,
             refresh_ms=config.meta.registry_refresh_ms,
         ) as directory,
-        _seen_standings(directory, config, real=open_registry is None),
+        _seen_standings(directory, config, disk or (None if open_registry else RealDisk())),
         guarding(
             directory,
             on=security,
@@ -112,14 +115,14 @@ async def serving_meta_role(
 
 @asynccontextmanager
 async def _seen_standings(
-    directory: MetaDirectory, config: NodeConfig, *, real: bool
+    directory: MetaDirectory, config: NodeConfig, disk: Disk | None
 ) -> AsyncIterator[None]:
     """Hold what was seen against the registry, then write down what is seen."""
-    if not real:  # A registry of a test, on no disk.
+    if disk is None:  # A registry of a test, on no disk.
         yield
         return
-    config.data_dir.mkdir(parents=True, exist_ok=True)
-    seen = SeenStandings(directory, config.data_dir / "standings-seen")
+    disk.mkdir(config.data_dir)
+    seen = SeenStandings(directory, config.data_dir / "standings-seen", disk)
     await seen.check()
     async with background(seen=seen.run):
         yield

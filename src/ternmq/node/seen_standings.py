@@ -14,7 +14,7 @@ import msgspec
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.meta.directory import MetaDirectory
-from ternmq.storage.files.disk import RealDisk
+from ternmq.storage.files.disk import Disk
 from ternmq.wire.messages.standings import Standing
 
 WRITE_S = 0.2
@@ -30,8 +30,9 @@ class SeenStanding(msgspec.Struct, frozen=True):
 class SeenStandings:
     """Of one meta server."""
 
-    def __init__(self, directory: MetaDirectory, path: Path) -> None:
+    def __init__(self, directory: MetaDirectory, path: Path, disk: Disk) -> None:
         self._directory = directory
+        self._disk = disk
         self._path = path
         self._changed = asyncio.Event()
         directory.on_standing_changed(lambda _: self._changed.set())
@@ -62,10 +63,9 @@ class SeenStandings:
             await asyncio.sleep(WRITE_S)
 
     def _read(self) -> SeenStanding | None:
-        disk = RealDisk()
-        if not disk.exists(self._path):
+        if not self._disk.exists(self._path):
             return None
-        return msgspec.msgpack.decode(disk.read(self._path), type=SeenStanding)
+        return msgspec.msgpack.decode(self._disk.read(self._path), type=SeenStanding)
 
     def _write(self, seen: SeenStanding) -> None:
-        RealDisk().write_atomic(self._path, msgspec.msgpack.encode(seen))
+        self._disk.write_atomic(self._path, msgspec.msgpack.encode(seen))

@@ -133,6 +133,8 @@ class Connection(asyncio.BufferedProtocol):
             return unpack(await self.call(Command.HELLO, greeting.certified()), Welcome)
         opening = greeting.begin()
         challenge = await self.call(Command.HELLO, opening.hello)
+        if (welcome := opening.let_in(challenge)) is not None:
+            return welcome
         auth, wrong = opening.answer(challenge, self.address)
         if wrong is None:
             return unpack(await self.call(Command.AUTH, pack(auth)), Welcome)

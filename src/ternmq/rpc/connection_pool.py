@@ -9,6 +9,7 @@ are bounded likewise: beyond it those who have not read for the longest time are
 import asyncio
 import enum
 from collections.abc import Callable
+from itertools import count
 from typing import Generic, Protocol, TypeVar
 
 from ternmq.core.errors import OverLimit, TernError
@@ -72,6 +73,8 @@ class ConnectionPool(Generic[G]):
         self.now = monotonic()
         """Monotonic time of the last sweep: good enough for limits of seconds, and free to read."""
         self.peers: dict[G, None] = {}
+        self.numbers = count(1)
+        """Of connections, in the order in which they came."""
         """In the order they came, so that everything done to all of them has an order."""
         self._of_address: dict[str, int] = {}
         """How many of them come from each."""

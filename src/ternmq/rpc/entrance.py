@@ -6,7 +6,7 @@ end of the connection are the peer's.
 """
 
 from ternmq.core.errors import ProtocolError
-from ternmq.rpc.node_proof import Challenged, NodeGate, NodeIdentity, check_plain
+from ternmq.rpc.node_proof import Challenged, NodeGate, NodeIdentity
 from ternmq.security.tls.peer_certificate import PeerCertificate
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import (
@@ -30,7 +30,7 @@ class Entrance:
         self._gate = gate
         self._challenged: Challenged | None = None
         self.node: NodeIdentity | None = None
-        """Which server of the cluster it has proven to be."""
+        """Which server of the cluster it is."""
 
     @property
     def expects(self) -> Command:
@@ -50,7 +50,7 @@ class Entrance:
             return self._challenged.hello
         hello = read_hello(frame)
         if not hello.method:
-            check_plain(hello)
+            self.node = self._gate.unproven(hello, address)
             return hello
         if hello.method == BY_CERTIFICATE:
             self.node = self._gate.certified(hello, certificate)

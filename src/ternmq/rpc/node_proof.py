@@ -7,6 +7,9 @@ bytes of the other side and who answers; so it is of use for this connection onl
 direction, and neither side can be anybody else by repeating what it heard. Clients send no proof
 and are let in by the answer to HELLO.
 
+Servers of release 0.1 know no proof. While a cluster is upgraded one process after the other, the
+settings may let them in and be let in by them until a time (`NodeSecret.waived`, decision 0027).
+
 Over TLS, with certificates that name servers (`security/tls/node_name`), the certificate is the
 proof: HELLO says which of its servers comes, and no secret is needed or accepted.
 
@@ -29,8 +32,10 @@ from ternmq.security.tls.client_tls import OutgoingTls
 from ternmq.security.tls.node_name import NodeName, node_names
 from ternmq.security.tls.peer_certificate import PeerCertificate
 from ternmq.wire.messages.hello import (
+    BROKER,
     BY_CERTIFICATE,
     BY_NODE_SECRET,
+    DISPATCHER,
     OF_NODES,
     Auth,
     Challenge,
@@ -45,18 +50,25 @@ from ternmq.wire.record import pack, unpack
 NONCE_SIZE = 32
 SECRET_SIZE_MIN = 32
 REFUSED_LOGGED_S = 10.0
+ANY_GROUP = ""
+"""The broker group of a server that proved nothing: it may say that it is of any."""
 
+_EARLIER: dict[str, BrokerGroupKind] = {BROKER: "realtime", DISPATCHER: "delay"}
 _BY_SERVER, _BY_CLIENT = "tern node 1: answers", "tern node 1: asks"
 
 log = get_logger()
 
 
+def _never() -> bool:
+    return False
+
+
 class NodeSecret:
     """What all servers of a cluster know, and nobody else. Never printed."""
 
-    __slots__ = ("_key", "source")
+    __slots__ = ("_key", "source", "waived")
 
-    def __init__(self, text: str, source: str) -> None:
+    def __init__(self, text: str, source: str, waived: Callable[[], bool] = _never) -> None:
         key = text.strip().encode()
         if len(key) < SECRET_SIZE_MIN:
             raise BadConfig(
@@ -66,6 +78,8 @@ class NodeSecret:
         self._key = key
         self.source = source
         """The file that it is from."""
+        self.waived = waived
+        """Whether servers of a release without proofs are believed now."""
 
     def __repr__(self) -> str:
         return f"NodeSecret(***, {self.source!r})"
@@ -89,7 +103,8 @@ class NodeIdentity:
 
     def check_group(self, kind: str, broker_group: str) -> None:
         """A server speaks for its own broker group only."""
-        if (kind, broker_group) != (self.kind, self.broker_group):
+        own = self.broker_group
+        if kind != self.kind or own not in (broker_group, ANY_GROUP):
             raise Unauthorized(
                 f"a {self.kind} server of {self.broker_group!r} does not speak for "
                 f"{broker_group!r} ({kind})"
@@ -186,14 +201,24 @@ class NodeOpening:
         self.hello = hello
         self._secret = secret
 
+    def let_in(self, payload: bytes | bytearray) -> Welcome | None:
+        """By a server that asks for no proof, while such are believed."""
+        if not self._secret.waived():
+            return None
+        try:
+            return unpack(payload, Welcome)
+        except ProtocolError:
+            return None
+
     def answer(self, payload: bytes | bytearray, address: str) -> tuple[Auth, TernError | None]:
         """What to answer to a Challenge, and what is wrong with it."""
         try:
             challenge = unpack(payload, Challenge)
         except ProtocolError as error:
             raise ProtocolError(
-                f"{address} asks servers for no proof: it is of an earlier release; stop all "
-                "servers of the cluster and start them with one release"
+                f"{address} asks servers for no proof: it is of an earlier release; set "
+                "unproven_servers_until while the cluster is upgraded (docs/day-two.md), or stop "
+                "all its servers and start them with one release"
             ) from error
         expected = self._secret.proof(_BY_SERVER, self.hello, challenge)
         if not hmac.compare_digest(expected, challenge.proof):
@@ -293,6 +318,20 @@ class NodeGate:
             "one for it"
         )
 
+    def unproven(self, hello: Hello, peer: str) -> NodeIdentity | None:
+        """Who comes without a proof: a client (None), or a server of an earlier release, while
+        such are believed. Nobody else can have the name of a server."""
+        if not hello.app.startswith(OF_NODES):
+            return None
+        if self._secret is None or not self._secret.waived() or hello.app not in _EARLIER:
+            raise Unauthorized(
+                f"names that begin with {OF_NODES!r} are for servers of the cluster, and this one "
+                "proves nothing; is it of an earlier release? unproven_servers_until lets those "
+                "in while the cluster is upgraded (docs/day-two.md)"
+            )
+        log.warning("a server that proves nothing is let in", peer=peer, version=hello.version)
+        return NodeIdentity(_EARLIER[hello.app], ANY_GROUP)
+
     def prove(self, challenged: Challenged, auth: Auth, peer: str) -> NodeIdentity:
         """Who it is; raises `Unauthorized` where the proof is wrong."""
         if hmac.compare_digest(challenged.expected, auth.proof):
@@ -319,12 +358,3 @@ class NodeGate:
             left_out=self._left_out,
         )
         self._logged_at, self._left_out = now, 0
-
-
-def check_plain(hello: Hello) -> None:
-    """Who proves nothing cannot have the name of a server."""
-    if hello.app.startswith(OF_NODES):
-        raise Unauthorized(
-            f"names that begin with {OF_NODES!r} are for servers of the cluster, and this one "
-            "proves nothing; is it of an earlier release?"
-        )

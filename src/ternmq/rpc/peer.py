@@ -103,6 +103,7 @@ class Peer(asyncio.BufferedProtocol):
         self.stalled_since = 0.0
         self.heard_at = pool.now
         self.connected_at = pool.now
+        self.number = next(pool.numbers)
         self.leave_by = 0.0
         self.held = 0
         self.closed = False
@@ -416,7 +417,10 @@ class Peer(asyncio.BufferedProtocol):
         if len(pool.leaving) > LEAVING_MAX:
             self._transport.abort()
         elif self._transport.can_write_eof() and not self._transport.is_closing():
-            self._transport.write_eof()
+            try:
+                self._transport.write_eof()
+            except OSError:  # Reset by the peer, which the loop has not told us yet.
+                self._transport.abort()
         elif self.tls is None:
             self._transport.close()
 

@@ -19,7 +19,9 @@ from ternmq.client.producing.send_buffer import Stats
 from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.client.reading.broadcast import BroadcastOptions
 from ternmq.client.reading.find import Finding, FindOptions
+from ternmq.client.reading.message_trace import MessageTrace
 from ternmq.client.reading.reader import ReadOptions
+from ternmq.client.reading.search import SearchOptions, SearchResult
 from ternmq.client.transactions.checker import CheckFunction
 from ternmq.client.transactions.detached import DetachedEnding, DetachedOptions, EndOptions
 from ternmq.client.transactions.transaction import TransactionOptions
@@ -27,6 +29,7 @@ from ternmq.sync.admin import Admin
 from ternmq.sync.broadcast import Broadcast
 from ternmq.sync.consumer import Consumer
 from ternmq.sync.detached import Detached
+from ternmq.sync.letters import Letters
 from ternmq.sync.loop_thread import loop_thread, run
 from ternmq.sync.reader import Reader
 from ternmq.sync.transaction import Transaction
@@ -180,6 +183,23 @@ class ClientCalls:
             loop_thread().call(lambda: self._mq.consumer(topics, group=group, **options))
         )
 
+    @property
+    def admin(self) -> Admin:
+        """Topics, groups, ledger, status."""
+        return Admin(loop_thread().call(lambda: self._mq.admin))
+
+    def broker_groups(self) -> list[str]:
+        """The broker groups that are there, as far as this client knows."""
+        return loop_thread().call(self._mq.broker_groups)
+
+    def taking_groups(self) -> list[str]:
+        """The broker groups that new messages go to: without those that are being drained."""
+        return loop_thread().call(self._mq.taking_groups)
+
+    def slot_owner(self, topic: str, order_key: str) -> str | None:
+        """The broker group that an order key lies on now; None while its slot is being moved."""
+        return self._mq.slot_owner(topic, order_key)
+
     def read(self, topic: str, **options: Unpack[ReadOptions]) -> Reader:
         """Read a topic without a group: nothing is leased, nothing to ack.
 
@@ -199,26 +219,29 @@ class ClientCalls:
         """
         return run(self._mq.find(topic, **options))
 
+    def search(self, topic: str, **options: Unpack[SearchOptions]) -> SearchResult:
+        """Messages of a topic by what is in them; looks at one after the other, the oldest first.
+
+        Options: where (a condition on properties, as of subscriptions), text (anywhere in body,
+        key, tag or properties; case is ignored), tag, start and end (as for `read`), limit (100),
+        rows_max (1,000,000: look at no more), broker_group, missing (as for `find`), on_progress.
+        The result says whether that was all, and where to go on.
+        """
+        return run(self._mq.search(topic, **options))
+
+    def trace(self, id: str | bytes, topic: str | None = None) -> MessageTrace:
+        """One message wherever it is kept: its state in each group, what happened to it, and in a
+        sentence why. `topic`: only there. Servers that do not answer are named in `missing`."""
+        return run(self._mq.trace(id, topic))
+
+    def letters(self, group: str = "", topic: str = "") -> Letters:
+        """Dead letters of a group, or (topic alone) what was over a topic's limit: look at them,
+        choose some, send them again or delete them."""
+        return Letters(loop_thread().call(lambda: self._mq.letters(group, topic)))
+
     def broadcast(self, topic: str, **options: Unpack[BroadcastOptions]) -> Broadcast:
         """Every instance gets every message from now on; use it in `with`.
 
         Options: position (a file in which this instance keeps where it is), codec.
         """
         return Broadcast(loop_thread().call(lambda: self._mq.broadcast(topic, **options)))
-
-    @property
-    def admin(self) -> Admin:
-        """Topics, groups, ledger, status."""
-        return Admin(loop_thread().call(lambda: self._mq.admin))
-
-    def broker_groups(self) -> list[str]:
-        """The broker groups that are there, as far as this client knows."""
-        return loop_thread().call(self._mq.broker_groups)
-
-    def taking_groups(self) -> list[str]:
-        """The broker groups that new messages go to: without those that are being drained."""
-        return loop_thread().call(self._mq.taking_groups)
-
-    def slot_owner(self, topic: str, order_key: str) -> str | None:
-        """The broker group that an order key lies on now; None while its slot is being moved."""
-        return self._mq.slot_owner(topic, order_key)

@@ -129,6 +129,10 @@ class Faults:
             return True
         return False
 
+    def next_read(self) -> bool:
+        """Does this read of a part of a file fail?"""
+        return False
+
     def clear(self) -> None:
         self._writes.clear()
         self._syncs.clear()
@@ -178,6 +182,8 @@ class SimulatedFile:
         return len(data)
 
     def pread(self, size: int, offset: int) -> bytes:
+        if self._disk.faults.next_read():
+            raise DiskFailed(f"simulated I/O error while reading {self._path}")
         return bytes(self._alive().content[offset : offset + size])
 
     def pread_nowait(self, size: int, offset: int) -> bytearray | None:
@@ -343,6 +349,10 @@ class SimulatedDisk:
         """The process was killed: nothing is lost, faults are over."""
         self.life += 1
         self.faults.clear()
+
+    def inodes(self) -> dict[Path, int]:
+        """All files, and by a number which each is: one that was replaced has another."""
+        return {path: id(inode) for path, inode in self._files.items()}
 
     def flip(self, path: Path, offset: int, bit: int = 0) -> None:
         """Turn one bit over, durably."""

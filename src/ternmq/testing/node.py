@@ -31,11 +31,11 @@ async def node(
 ) -> AsyncIterator[str]:
     """Run a node while the block runs; yields its url. Settings: see docs/configuration.md."""
     with tempfile.TemporaryDirectory(prefix="tern-testing-") as temporary:
-        directory = data_dir or Path(temporary)
+        directory, clock = data_dir or Path(temporary), clock or SystemClock()
         for attempt in range(TRIES):
             config = build({"data_dir": directory, "ports": _free_ports()}, settings)
-            secret = own_node_secret(config)
-            running = serving_node(config, secret=secret, clock=clock or SystemClock(), disk=disk)
+            secret = own_node_secret(config, clock)
+            running = serving_node(config, secret=secret, clock=clock, disk=disk)
             try:
                 url = await running.__aenter__()
             except BadConfig:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from ternmq.batch.layout import FIXED_SIZE, PRODUCER, PRODUCER_CRC_AT, Attribute
 from ternmq.core.errors import ProtocolError
 from ternmq.wire.actions import ACTIONS, Action
+from ternmq.wire.inspection import rows, sessions, trace
 from ternmq.wire.messages import dead_letters, delays, groups, limits, pull, read, standings
 from ternmq.wire.messages.order_keys import KeyResume, PlaceChange
 from ternmq.wire.messages.publish import Confirm, Find
@@ -95,6 +96,10 @@ def _everything(payload: Payload) -> list[Resource]:
     return [("topic", "")]
 
 
+def _whole_cluster(payload: Payload) -> list[Resource]:
+    return [("cluster", "")]
+
+
 def _nothing(payload: Payload) -> list[Resource]:
     return []
 
@@ -124,6 +129,15 @@ RESOURCES: dict[Command, Finder] = {
     Command.FIND: _named(Find, topic="topic"),
     Command.READ_DELIVERIES: _everything,
     Command.REPLAY_OPEN: _replay,
+    Command.ROW_STATE: _named(rows.MessageStateFind, topic="topic"),
+    Command.WAITING: _named(rows.WaitingFind, topic="topic"),
+    Command.TRACE: _named(trace.TraceFind, topic="topic"),
+    Command.LEASES: _named(rows.LeaseFind, topic="topic"),
+    Command.SENDERS: _named(sessions.SenderFind, topic="topic"),
+    Command.SESSIONS: _whole_cluster,
+    Command.FIGURES: _whole_cluster,
+    Command.DISCONNECT: _whole_cluster,
+    Command.DELAY_SHOW: _named(delays.DelayShow, topic="topic"),
     Command.DELAY_CHANGE: _named(delays.DelayChange, topic="topic"),
     Command.DELAY_FIND: _named(delays.DelayFind, topic="topic"),
     Command.DELAY_COUNT: _named(delays.DelayCountQuery, topic="topic"),
@@ -140,6 +154,8 @@ RESOURCES: dict[Command, Finder] = {
     Command.DEAD_OPEN: _named(dead_letters.DeadFind, group="group"),
     Command.DEAD_RESEND: _named(dead_letters.DeadHandle, group="group"),
     Command.DEAD_DELETE: _named(dead_letters.DeadHandle, group="group"),
+    Command.DEAD_GROUPS: lambda payload: [("group", "")],
+    Command.DEAD_RECALL: _named(dead_letters.DeadRecall, group="group"),
     Command.REFUSED_OPEN: _named(dead_letters.RefusedFind, topic="topic"),
     Command.REFUSED_RESEND: _named(dead_letters.RefusedHandle, topic="topic"),
     Command.REFUSED_DELETE: _named(dead_letters.RefusedHandle, topic="topic"),

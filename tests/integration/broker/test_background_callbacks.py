@@ -115,6 +115,26 @@ async def test_routes_are_watched_on_after_a_bug(monkeypatch: pytest.MonkeyPatch
         await cache.close()
 
 
+async def test_whoever_failed_to_hear_of_routes_hears_of_them_again() -> None:
+    """Else an ordered send waits for slots that are known."""
+    heard: list[int] = []
+
+    def hear() -> None:
+        heard.append(len(cache.masters("delay")))
+        if heard == [1]:
+            raise ZeroDivisionError("nobody thought of this")
+
+    told = Meta(MASTER)
+    async with serving(told) as listener:
+        cache = RouteCache([address_of(listener)], HELLO)
+        await cache.refresh()
+        cache.changed.append(hear)
+        await until(lambda: told.waiting, "a question that waits")
+        told.change(MASTER, DELAY)
+        await until(lambda: heard == [1, 1], "the same routes once more")
+        await cache.close()
+
+
 async def test_a_listener_sweeps_on_after_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     swept = inject(monkeypatch, Listener, "_sweep_now")
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)

@@ -1,5 +1,7 @@
 """Repeats of a batch: what is stored stays stored, whatever is allowed by now (Q2, Q8)."""
 
+import asyncio
+
 import pytest
 
 import ternmq
@@ -61,11 +63,32 @@ async def test_a_batch_in_order_is_not_stored_behind_a_later_one_of_its_producer
         assert PUBLISHED.unpack(answer)[-1] & PUBLISHED_DUPLICATE
 
 
-def sent_to(topic: str, *, delay_ms: int | None = None) -> bytearray:
-    """Message 0 of one and the same producer."""
+def sent_to(topic: str, *, delay_ms: int | None = None, number: int = 0) -> bytearray:
+    """Message 0, or another one, of one and the same producer."""
     origin = Origin(topic=topic, app="shop", producer=ProducerId(1, 2))
-    rows = [Outgoing(body=topic.encode(), delay_ms=delay_ms, explicit_id=topic.encode())]
-    return encode_messages(rows, origin=origin, first_sequence=0)
+    own_id = b"%s %d" % (topic.encode(), number)
+    rows = [Outgoing(body=topic.encode(), delay_ms=delay_ms, explicit_id=own_id)]
+    return encode_messages(rows, origin=origin, first_sequence=number)
+
+
+async def test_of_two_batches_under_the_same_numbers_at_the_same_time_one_is_stored() -> None:
+    """Whichever comes first, one of them by its ids; the other is refused, and is not there."""
+    async with node() as url, ternmq.connect(url, app="shop") as mq:
+        for topic in ("once", "plain"):
+            await mq.admin.create_topic(topic)
+        connection = await mq.cluster.broker("main").get()
+        outcomes: set[tuple[bool, bool]] = set()
+        for number in range(40):
+            once = connection.call(Command.PUBLISH_ONCE, sent_to("once", number=number))
+            storing = asyncio.ensure_future(once)
+            await asyncio.sleep(number % 8 * 0.0005)
+            plain = connection.call(Command.PUBLISH, sent_to("plain", number=number))
+            found = await asyncio.gather(storing, plain, return_exceptions=True)
+            outcomes.add((found[0].__class__ is BadRequest, found[1].__class__ is BadRequest))
+        stored = [len([one async for one in mq.read(topic)]) for topic in ("once", "plain")]
+
+    assert outcomes <= {(True, False), (False, True)}
+    assert sum(stored) == 40
 
 
 @pytest.mark.parametrize("first", [Command.PUBLISH, Command.PUBLISH_ONCE])

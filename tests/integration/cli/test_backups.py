@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 import ternmq.sync
 from ternmq.backup.snapshot import snapshot
 from tests.integration.processes import Node, NodeFactory, tern
@@ -210,3 +212,62 @@ def test_a_backup_in_s3_is_put_back(node_factory: NodeFactory, tmp_path: Path, s
     assert made["copied"] > 0 and again["forgotten"] == 1 and again["problems"] == []
     new = restored(node_factory, place)
     assert tern("browse", "orders", "--json", url=new.url).out.count('"sequence"') == 2
+
+
+def fill(url: str, word: str) -> None:
+    """Two messages now and one for later, all with this word."""
+    with ternmq.sync.connect(url, app="shop") as mq:
+        mq.send_many("orders", [f"{word} {number}".encode() for number in range(2)])
+        mq.send("orders", f"{word} later".encode(), delay=3600)
+
+
+def check_as_of_first(url: str) -> None:
+    """What was sent before the first backup is there, now and for later, and nothing else; it goes
+    on from there."""
+    with ternmq.sync.connect(url, app="look") as mq:
+        assert sorted(m.body for m in mq.read("orders")) == [b"first 0", b"first 1"]
+        [waiting] = [one for one in mq.admin.delays.ledger() if one.topic == "orders"]
+        assert waiting.pending == 1
+        with mq.consumer("orders", group="g") as messages:
+            assert sorted(next(messages).body for _ in range(2)) == [b"first 0", b"first 1"]
+        mq.send("orders", b"after")
+
+
+@pytest.mark.parametrize("where", ["folder", pytest.param("s3", marks=pytest.mark.long)])
+def test_an_older_backup_is_put_back_by_its_time(
+    node_factory: NodeFactory, tmp_path: Path, request: pytest.FixtureRequest, where: str
+) -> None:
+    node, place = node_factory(), str(tmp_path / "vault")
+    if where == "s3":
+        place = request.getfixturevalue("s3").replace("/archive", "/backups")
+    moments = []
+    for word in ("first", "second"):
+        fill(node.url, word)
+        made = tern("backup", str(node.data_dir), place, "--json").json()
+        assert made["problems"] == [], "read again after it was written"
+        moments.append(made["name"])
+    node.kill()
+
+    new = node_factory(start=False)
+    tern("restore", place, str(new.data_dir), "--at", moments[0])
+    new.start()
+    check_as_of_first(new.url)
+
+
+@pytest.mark.long
+def test_a_cluster_with_replicas_and_delay_servers_is_put_back_as_of_a_time(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    cluster, vault = node_factory.cluster("--groups", "2", "--replicas", "1"), tmp_path / "vault"
+    fill(cluster.url, "first")
+    first = tern("backup", str(cluster.data_dir), str(vault), "--json").json()
+    fill(cluster.url, "second")
+    second = tern("backup", str(cluster.data_dir), str(vault), "--json").json()
+    assert first["problems"] == second["problems"] == []
+    cluster.stop()
+
+    again = node_factory.cluster(start=False)
+    tern("restore", str(vault), str(again.data_dir), "--at", first["name"])
+    again.start()
+    check_as_of_first(again.url)
+    assert "fail" not in tern("doctor", url=again.url).out

@@ -5,6 +5,7 @@ import itertools
 from collections import Counter
 
 import pytest
+from structlog.testing import capture_logs
 
 import ternmq
 from tests.integration.processes import Node
@@ -179,3 +180,34 @@ def test_the_blocking_facade(node: Node) -> None:
         mq.admin.delete_group("orders", "billing")
         mq.admin.delete_topic("orders")
         assert mq.admin.topics() == []
+
+
+async def test_a_consumer_makes_its_topic_and_says_so_or_refuses_where_it_is_told_to(
+    node: Node,
+) -> None:
+    async with ternmq.connect(node.url, app="test") as mq:
+        await mq.send("orders", b"1")
+        with pytest.raises(ternmq.TopicNotFound, match="'order', and create=False"):
+            await mq.consumer(["orders", "order"], group="g", create=False).start()
+        assert [topic.name for topic in await mq.admin.topics()] == ["orders"]
+
+        with capture_logs() as logs:
+            for topic in ("orders", "order"):
+                async with mq.consumer(topic, group="g"):
+                    pass
+        assert [line["topic"] for line in logs if "is the name right?" in line["event"]] == [
+            "order"
+        ]
+
+
+async def test_an_ack_after_the_consumer_was_closed_says_what_becomes_of_the_message(
+    node: Node,
+) -> None:
+    async with ternmq.connect(node.url, app="test") as mq:
+        await mq.send("orders", b"1")
+        async with mq.consumer("orders", group="g") as consumer:
+            message = await anext(consumer)
+        with pytest.raises(ternmq.Closed, match=r"is closed: what it had not settled.*comes again"):
+            await message.ack()
+        async with mq.consumer("orders", group="g") as consumer:
+            assert (await anext(consumer)).body == b"1"

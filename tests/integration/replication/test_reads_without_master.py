@@ -3,10 +3,13 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ternmq
+from ternmq.wire.messages.read import Seek, Sought
+from ternmq.wire.numbers import Command
 from tests.integration.broker_pair import GROUP, make_pair
 from tests.integration.processes import NodeFactory, tern
 from tests.waiting import until
@@ -51,3 +54,46 @@ async def test_reads_and_broadcasts_go_on_from_a_replica_while_nobody_leads(
             assert (await anext(messages)).body == b"new"
         async with mq.broadcast("orders", from_="replica"):
             pass
+
+
+async def test_what_a_group_has_not_acked_is_read_from_a_replica_while_nobody_leads(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    """R19: without leases, so the group gets the same messages when it is led again."""
+    settings = {"TERN_FAILOVER": "false"}
+    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=settings)
+    async with ternmq.connect(pair.url, app="test") as mq:
+        await mq.send_many("orders", BODIES)
+        master = await asyncio.to_thread(pair.master)
+        async with mq.consumer("orders", group="billing", prefetch=20) as consumer:
+            taken = [await anext(consumer) for _ in range(20)]
+            for message in [*taken[:10], *taken[15:]]:
+                await message.ack()
+        left = [*BODIES[10:15], *BODIES[20:]]
+
+        async def read(**options: Any) -> list[bytes]:
+            unsettled = mq.read("orders", group="billing", **options)
+            return [message.body async for message in unsettled]
+
+        assert await read() == left
+        await until(lambda: settled_at_replica(mq), "that the replica knows what is safe")
+        master.kill()
+        await until(lambda: not mq.broker_groups(), "it is known that nobody leads")
+
+        assert await read(from_="replica") == left
+        assert await read(from_="replica", filter="TRUE", tag="*") == left
+        with pytest.raises(ternmq.GroupNotFound):
+            [m async for m in mq.read("orders", group="nobody", from_="replica")]
+        [first] = [m async for m in mq.read("orders", group="billing", from_="replica", end=11)]
+        with pytest.raises(ternmq.BadRequest, match="nothing to ack"):
+            first.ack()
+        await asyncio.to_thread(master.start)
+        async with mq.consumer("orders", group="billing") as consumer:
+            again = sorted([(await anext(consumer)).body for _ in left])
+        assert again == sorted(left)
+
+
+async def settled_at_replica(mq: ternmq.Client) -> bool:
+    seek = Seek(topic="orders", start=ternmq.Start(), group="billing")
+    sought = await mq.cluster.ask(mq.cluster.reader(GROUP), Command.SEEK, seek, Sought)
+    return (sought.sequence, sought.settled) == (10, [(15, 20)])

@@ -86,6 +86,15 @@ async def test_nothing_acknowledged_is_lost_by_kill_9_under_load(
     await run_kills(node, tmp_path / "log", kills=5, acks_max=1500, seed=SEED)
 
 
+async def test_nothing_is_left_in_a_locked_write_pool_by_kill_9(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    """R26: what was acknowledged had left the pool."""
+    node = node_factory(flush="async", environment={"TERN_WRITE_POOL": "1MiB"})
+
+    await run_kills(node, tmp_path / "log", kills=1, acks_max=1500, seed=SEED)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("flush", ["sync", "async"])

@@ -95,3 +95,32 @@ async def test_a_delay_server_starts_with_a_full_disk_and_its_messages_come(
             await until(partial(mq.send, TOPIC, BODY, at=due), ignoring=ternmq.DiskFull)
             assert len(await arrived(mq, TOPIC, 101, seconds=20)) == 101
         assert delay.stop() == 0
+
+
+@needs_root
+@pytest.mark.parametrize("kind", ["ext4", pytest.param("tmpfs", marks=pytest.mark.long)])
+async def test_a_whole_node_starts_with_a_full_disk_and_its_registry_too(
+    kind: str, tmp_path: Path, node_factory: NodeFactory
+) -> None:
+    with small_disk(tmp_path, kind) as place:
+        node = on(place, node_factory(environment=SETTINGS, start=False))
+        async with ternmq.connect(node.url, compression="none") as mq:
+            await mq.send_many(TOPIC, [BODY] * 100)
+            assert len(await take(mq, "steady", 10)) == 10
+        ballast, kept = stuff(place), 100
+        for stop in (node.kill, node.stop, node.kill, node.stop):
+            stop()
+            node.start()
+            async with ternmq.connect(node.url, compression="none", delivery_timeout=1) as mq:
+                found = [message async for message in mq.read(TOPIC, start="earliest")]
+                assert len(found) == kept
+                assert len(await take(mq, "steady", 10)) == 10
+                with pytest.raises(ternmq.DiskFull, match=r"free some space|no space left"):
+                    while True:
+                        await mq.send(TOPIC, BODY)
+                        kept += 1
+        async with ternmq.connect(node.url) as mq:
+            ballast.unlink()
+            await until_sending_works(mq)
+            await mq.admin.create_topic("after")
+        assert node.stop() == 0

@@ -1,4 +1,4 @@
-"""Disks and the registry: slow, failing, full, exchanged; away, or without an answer."""
+"""Disks: slow, failing, full, exchanged; a bit that turns over."""
 
 from pathlib import Path
 
@@ -24,9 +24,10 @@ class DiskFaults:
         return {
             "slow disk": (2, self._slow_disk),
             "break disk": (2, self._break_disk),
+            "read errors": (2, self._read_errors),
+            "cold reads": (1, self._cold_reads),
             "fill disk": (1, self._fill_disk),
             "lose disk": (2, self._lose_disk),
-            "lose registry": (2, self._lose_registry),
             "flip": (2, self._flip),
         }
 
@@ -96,17 +97,36 @@ class DiskFaults:
         self._field.later(self._field.some_time() + 5, _restart, machine)
         return f"disk of {machine.name}: {what}"
 
+    def _read_errors(self) -> str:
+        machine = self._random.choice(self._field.servers)
+        self._fail_reads(machine)
+        return f"reads of {machine.name} fail: {machine.troubles.fail_reads}"
+
+    def _fail_reads(self, machine: Machine) -> None:
+        """And nothing comes from memory without waiting."""
+        machine.troubles.fail_reads = self._random.choice((0.05, 0.5, 1.0))
+        machine.disk.cached = False
+        self._field.failed[machine] = None
+        self._field.later(self._field.some_time(), _read_again, machine)
+
+    def _cold_reads(self) -> str:
+        """Consumers are away, and what they missed is then only on the disk of a broker that was
+        started again, and whose reads fail for a while."""
+        field, machine = self._field, self._random.choice(self._field.brokers)
+        for client in field.clients:
+            if "producer" not in client.name:
+                client.kill()
+                field.later(3.0, client.start)
+        field.later(2.0, _restart, machine)
+        field.later(2.9, self._fail_reads, machine)
+        field.takes(4.0)
+        return f"consumers are away, then reads of {machine.name} fail"
+
     def _fill_disk(self) -> str:
         machine = self._random.choice(self._field.servers)
         machine.disk.free_size = self._random.choice((1, 2_000, 50_000))
         self._field.later(self._field.some_time(), setattr, machine.disk, "free_size", FREE)
         return f"the disk of {machine.name} is full"
-
-    def _lose_registry(self) -> str:
-        registry = self._field.registry
-        registry.away = self._random.choice(("away", "unknown"))
-        self._field.later(self._field.some_time(), setattr, registry, "away", "")
-        return f"the registry is {registry.away}"
 
 
 def _known_durable(machine: Machine, path: Path) -> int:
@@ -134,6 +154,10 @@ def _known_durable(machine: Machine, path: Path) -> int:
     )
     segments.close()
     return max(0, min(found.durable - int(path.stem), len(disk.read(path))))
+
+
+def _read_again(machine: Machine) -> None:
+    machine.troubles.fail_reads, machine.disk.cached = 0.0, True
 
 
 def _restart(machine: Machine) -> None:

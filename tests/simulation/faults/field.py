@@ -31,10 +31,14 @@ class Field:
     """Servers whose disk failed: their operator starts them again."""
     clocks: dict[Machine, int] = field(default_factory=dict)
     """How wrong clocks were before they jumped."""
+    members: dict[str, int] = field(default_factory=dict)
+    """How many each broker group has, and that of delay servers."""
+    group_topics: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Which group consumes what."""
     flips: set[tuple[str, str, int]] = field(default_factory=set)
     """Bits that turned over: machine, log, offset of the byte."""
     disks_lost: bool = False
-    """Somebody lost what it had; once in a run."""
+    """Somebody lost what it had, or the registry did; once in a run."""
     over: bool = False
     jumped: Callable[[Machine], None] = lambda machine: None
     """Hears whose clock is set."""

@@ -24,6 +24,7 @@ class FileFaults:
             "remove log": (2, self._remove_log),
             "unlink log": (2, self._unlink_log),
             "unlink folder": (2, self._unlink_folder),
+            "unlink last": (1, self._unlink_last),
         }
 
     def _cut_log(self) -> str:
@@ -46,8 +47,7 @@ class FileFaults:
         if machine is None:
             return "no log is removed"
         self._kill(machine)
-        for path in _logs(machine):
-            machine.disk.remove(path)
+        _unlink(machine)
         return f"kill {machine.name}, and its log is removed"
 
     def _unlink_log(self) -> str:
@@ -55,8 +55,7 @@ class FileFaults:
         machine = self._victim()
         if machine is None:
             return "no log is unlinked"
-        for path in _logs(machine):
-            machine.disk.remove(path)
+        _unlink(machine)
         return f"the log of {machine.name} is unlinked{self._and_master(machine)}"
 
     def _unlink_folder(self) -> str:
@@ -67,12 +66,31 @@ class FileFaults:
         machine.disk.remove_tree(_home(machine))
         return f"the folder of {machine.name} is unlinked{self._and_master(machine)}"
 
-    def _victim(self) -> Machine | None:
+    def _unlink_last(self) -> str:
+        """The replicas are gone for a while, and the log of the master is for good, before they are
+        late; then the master is, too. They have to be the ones that may lead."""
+        groups = self._field.replicated()
+        master = groups[0][0] if groups else None
+        if master is None or self._victim(master) is None:
+            return "no master loses its log alone"
+        shape = self._field.shape
+        moment = shape.late_s * self._random.uniform(0.1, 0.9)
+        away = moment + shape.late_s * 2 + 1
+        for other in groups[0][1:]:
+            other.kill()
+            self._field.later(away + self._random.random(), other.start)
+        self._field.later(moment, _unlink, master)
+        self._field.later(away, master.kill)
+        self._field.later(away + self._random.random(), master.start)
+        self._field.takes(away + 1)
+        return f"replicas of {master.name} are killed for {away:.3f}, its log is unlinked"
+
+    def _victim(self, wanted: Machine | None = None) -> Machine | None:
         """A member that may lose what it has: others are in sync."""
         groups = self._field.replicated()
         if self._field.disks_lost or not groups:
             return None
-        machine = self._random.choice(self._random.choice(groups))
+        machine = wanted or self._random.choice(self._random.choice(groups))
         if not _is_marked(machine):
             return None
         self._field.disks_lost = True
@@ -105,6 +123,11 @@ class FileFaults:
         self._field.later(moment + away, group[0].start)
         self._field.takes(moment + away)
         return f", and {group[0].name} is killed after {moment}"
+
+
+def _unlink(machine: Machine) -> None:
+    for path in _logs(machine):
+        machine.disk.remove(path)
 
 
 def _home(machine: Machine) -> Path:

@@ -55,6 +55,10 @@ class DiskTroubles(Faults):
         self.fail_syncs = 0.0
         self.fail_writes = 0.0
         self.short_writes = 0.0
+        self.fail_reads = 0.0
+
+    def next_read(self) -> bool:
+        return self.fail_reads > 0 and self._machine.world.random.random() < self.fail_reads
 
     def next_write(self) -> str | None:
         random, process = self._machine.world.random, self._machine.process
@@ -78,7 +82,7 @@ class DiskTroubles(Faults):
         """Everything works again, at its usual speed."""
         self.clear()
         self.slow = 1.0
-        self.fail_syncs = self.fail_writes = self.short_writes = 0.0
+        self.fail_syncs = self.fail_writes = self.short_writes = self.fail_reads = 0.0
 
 
 class Process:

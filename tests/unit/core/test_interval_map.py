@@ -80,3 +80,17 @@ def test_a_million_single_rows_would_come_and_go_in_any_order(rows: list[int]) -
     for row in rows:
         assert pieces.cut(row, row + 1) == [(row, row + 1, "waits")]
     assert not len(pieces) and not list(pieces)
+
+
+def test_a_run_of_pieces_goes_on_where_the_last_one_ended() -> None:
+    pieces = IntervalMap([(at, at + 2, at) for at in range(0, 9_000, 3)])
+    found: list[tuple[int, int, int]] = []
+    at = 0
+    while part := pieces.run(at, 700):
+        assert len(part) <= 700
+        found += part
+        at = part[-1][1]
+
+    assert found == list(pieces)
+    assert pieces.run(1, 1) == [(1, 2, 0)], "cut where one begins in the middle"
+    assert IntervalMap[int]().run(0, 5) == []

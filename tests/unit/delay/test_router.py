@@ -24,7 +24,13 @@ class Part:
 def router() -> tuple[DelayRouter, Part]:
     part: Any = Part()
     made = DelayRouter(
-        acceptor=part, changes=part, finder=part, lender=part, status=part, members=part
+        acceptor=part,
+        changes=part,
+        finder=part,
+        lender=part,
+        status=part,
+        figure_looks=part,
+        members=part,
     )
     return made, part
 

@@ -13,6 +13,7 @@ from ternmq.discovery.directory import ClusterDirectory, InUse
 from ternmq.meta import registry_news
 from ternmq.meta.batching import TRANSACTION_ROWS_MAX
 from ternmq.meta.directory import MetaDirectory, serving_directory
+from ternmq.meta.numbering import COUNTED_BITS
 from ternmq.meta.policies import topic_change
 from ternmq.meta.registries.registry import (
     Behind,
@@ -405,7 +406,11 @@ async def test_what_a_brokers_data_uses_is_reserved_off_the_loop_and_the_unknown
         used = InUse(broker_group="a", topic_ids=unknown | {known}, group_id=0, epoch=0)
         with capture_logs() as logs:
             assert await service.reserve(used) == unknown
-        assert (await service.create_topic("more", PLAIN)).id == known + 5
+        more = (await service.create_topic("more", PLAIN)).id
+        assert more > known + 5, "another broker may use that one, and says so later"
+        assert more & (1 << COUNTED_BITS) - 1 == (known + 5) & (1 << COUNTED_BITS) - 1
+        assert await service.reserve(used) == unknown
+        assert (await service.create_topic("last", PLAIN)).id == more + 1, "once is enough"
 
     assert threading.get_ident() not in watched.threads
     assert [line["unknown_topics"] for line in logs] == [f"{known + 2}..{known + 4}"]

@@ -1,6 +1,9 @@
 """What a meta server tells Prometheus about broker groups."""
 
+from pathlib import Path
+
 from ternmq.meta.directory import serving_directory
+from ternmq.meta.registries.sql import SqlRegistry
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.metrics.samples import Samples
@@ -8,14 +11,15 @@ from ternmq.node.meta_prometheus import registry_figures
 from ternmq.testing.clock import TurnedClock
 from ternmq.wire.messages.servers import Register, Route
 from ternmq.wire.messages.standings import Member
-from tests.unit.meta.conftest import Opener
 
 
-async def test_members_and_silence_of_a_group_with_a_replica(opener: Opener) -> None:
+async def test_members_and_silence_of_a_group_with_a_replica(tmp_path: Path) -> None:
     clock, routes = TurnedClock(), RouteTable(first_version=1)
     one = Member(id="1" * 16, name="one", address="h1:1")
     two = Member(id="2" * 16, name="two", address="h2:1")
-    async with serving_directory(opener, clock=clock) as service:
+    async with serving_directory(
+        lambda: SqlRegistry.open_sqlite(tmp_path / "registry.db"), clock=clock
+    ) as service:
         registrar = Registrar(service, routes, clock)
         for member in (one, two):
             await service.join_group("main", "realtime", member)

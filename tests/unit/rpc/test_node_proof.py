@@ -2,6 +2,7 @@
 
 import hmac
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -9,12 +10,21 @@ from ternmq.core.errors import BadConfig, BadName, ProtocolError, Unauthorized
 from ternmq.rpc.node_proof import (
     REFUSED_LOGGED_S,
     Challenged,
+    NodeCredential,
     NodeGate,
     NodeGreeting,
     NodeIdentity,
     NodeSecret,
 )
-from ternmq.wire.messages.hello import Auth, Challenge, Hello, NodeClaim, Welcome
+from ternmq.wire.messages.hello import (
+    DISPATCHER,
+    PROTOCOL_VERSION,
+    Auth,
+    Challenge,
+    Hello,
+    NodeClaim,
+    Welcome,
+)
 from ternmq.wire.record import pack, unpack
 from tests.node_greeting import SECRET, greeting
 
@@ -198,3 +208,35 @@ def test_a_server_speaks_for_its_own_broker_group_only() -> None:
     for kind, group in (("delay", "east"), ("realtime", "west")):
         with pytest.raises(Unauthorized, match="does not speak for"):
             identity.check_group(kind, group)
+
+
+def test_servers_of_an_earlier_release_are_believed_only_while_proofs_are_waived() -> None:
+    """Decision 0027: both ways, for brokers and delay servers, and for no other name."""
+    waived = [False]
+    secret = NodeSecret("what all servers of these tests know", "a test", lambda: waived[0])
+    at = gate(secret)
+    hello = greeting().hello
+    delay = msgspec.structs.replace(hello, app=DISPATCHER)
+    shop = msgspec.structs.replace(hello, app="shop")
+    welcome = pack(Welcome(protocol=PROTOCOL_VERSION, version="0.1.0", role="broker", node="n"))
+    opening = NodeGreeting(hello, NodeCredential(secret, NodeIdentity("realtime", "east"))).begin()
+    for earlier in (hello, delay):
+        with pytest.raises(Unauthorized, match="unproven_servers_until"):
+            at.unproven(earlier, "there:1")
+    with pytest.raises(ProtocolError, match="unproven_servers_until"):
+        opening.answer(welcome, "there:1")
+    assert opening.let_in(welcome) is None and at.unproven(shop, "there:1") is None
+
+    waived[0] = True
+    broker = at.unproven(hello, "there:1")
+    assert broker is not None and at.unproven(shop, "there:1") is None
+    broker.check_group("realtime", "any")
+    with pytest.raises(Unauthorized):
+        broker.check_group("delay", "any")
+    later = at.unproven(delay, "there:1")
+    assert later is not None and later.kind == "delay"
+    with pytest.raises(Unauthorized):
+        at.unproven(msgspec.structs.replace(hello, app="%admin"), "there:1")
+    assert opening.let_in(welcome) == unpack(welcome, Welcome)
+    challenged = at.challenge(opening.hello, unpack(opening.hello, Hello))
+    assert opening.let_in(pack(challenged.challenge)) is None, "who can prove it has to"

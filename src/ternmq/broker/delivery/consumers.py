@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from ternmq.batch.selector.filter import Filter, filter_text, parse_filter
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.delivery.seek import resolve
 from ternmq.broker.groups.consumer_group import ClientState, ConsumerGroup, ConsumerSession
-from ternmq.broker.groups.filter import Filter, filter_text, parse_filter
 from ternmq.broker.groups.groups import LEASE_GROUP_MASK, ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane import Lane
@@ -255,6 +255,11 @@ class Consumers:
         if len(left) < len(group.settings.paused_sessions):
             group.settings = msgspec.structs.replace(group.settings, paused_sessions=left)
             self._committer.progress(self._groups.settings_record(group, group.settings))
+
+    def of(self, peer: Peer) -> list[ConsumerSession]:
+        """The consumers of one connection."""
+        client = self._clients.get(peer)
+        return list(client.consumers.values()) if client is not None else []
 
     def lost(self, peer: Peer) -> None:
         """The connection is gone; its consumers have a grace period to come back."""

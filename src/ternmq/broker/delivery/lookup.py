@@ -14,7 +14,7 @@ from ternmq.batch.view import BatchView
 from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.fetch import Fetcher
-from ternmq.core.errors import Corrupt, TernError, Unavailable
+from ternmq.core.errors import Corrupt, DiskFailed, TernError, Unavailable
 from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
@@ -96,13 +96,19 @@ class BatchLookup:
     async def _read_ahead(self, group: ConsumerGroup, entry: ConsumeEntry) -> None:
         try:
             self._fetcher.keep(entry, (await self._fetcher.later([entry]))[0])
-        except Unavailable:  # Not lost: another server of the broker group has it.
-            self._loop.call_later(AGAIN_S, self._feed, group)
+        except (Unavailable, DiskFailed) as error:
+            self._feed_later(group, error)
             return
         except TernError as error:
             log.error("messages cannot be looked at", topic=group.topic, reason=error.message)
             self._pass_damaged(group, entry)
         self._feed(group)
+
+    def _feed_later(self, group: ConsumerGroup, error: TernError) -> None:
+        """Not lost: another server of the broker group has it, or this disk reads it next time."""
+        if isinstance(error, DiskFailed):
+            log.error("messages cannot be looked at now", topic=group.topic, reason=error.message)
+        self._loop.call_later(AGAIN_S, self._feed, group)
 
     def _pass_damaged(self, group: ConsumerGroup, entry: ConsumeEntry) -> None:
         """Count the rows of a damaged batch as expired, once everything before it is handed out."""
@@ -120,9 +126,13 @@ class BatchLookup:
         """Positions are not in memory: let a thread read them, then try again."""
 
         async def warm() -> None:
-            await self._fetcher.run(
-                lambda: self._consume.entries(group.topic_id, sequence, rows_max=1, size_max=1)
-            )
+            try:
+                await self._fetcher.run(
+                    lambda: self._consume.entries(group.topic_id, sequence, rows_max=1, size_max=1)
+                )
+            except (Unavailable, DiskFailed) as error:
+                self._feed_later(group, error)
+                return
             self._feed(group)
 
         self._spawn(warm())

@@ -111,8 +111,9 @@ class RowPicker:
         return self._handed_out(group, lease, slices, changes)[0]._replace(alone=True)
 
     def _lease(self, group: ConsumerGroup, consumer: ConsumerSession) -> Lease:
-        until = self._groups.now() + self._lease_ms
-        return Lease(self._groups.new_lease(group), consumer.session, consumer.id, until)
+        now = self._groups.now()
+        until = now + self._lease_ms
+        return Lease(self._groups.new_lease(group), consumer.session, consumer.id, until, since=now)
 
     def _handed_out(
         self, group: ConsumerGroup, lease: Lease, slices: list[Slice], changes: list[LaneEvent]

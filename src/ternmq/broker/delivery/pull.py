@@ -41,7 +41,14 @@ from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession, 
 from ternmq.broker.groups.failure_notes import Failed, FailureNote
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.fetch import Fetcher
-from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable
+from ternmq.core.errors import (
+    Corrupt,
+    DiskFailed,
+    GroupNotFound,
+    OverLimit,
+    TernError,
+    Unavailable,
+)
 from ternmq.core.log import get_logger
 from ternmq.core.range_set import RangeSet
 from ternmq.core.units import MIB
@@ -331,8 +338,8 @@ class PullHandler:
         handouts = [_explained(h, await self._failure_texts.read(h.failures())) for h in handouts]
         try:
             batches = self._fetcher.now(entries) or await self._fetcher.later(entries)
-        except Unavailable as error:  # Not lost: another server has them.
-            waiting.consumer.peer.fail(_PULL, waiting.correlation, error)
+        except (Unavailable, DiskFailed) as error:
+            self._cannot_read(waiting, error)
             return
         except TernError as error:
             log.error("stored messages cannot be read", reason=error.message)
@@ -350,13 +357,21 @@ class PullHandler:
                 try:
                     batches += await self._fetcher.later([piece.entry])
                     slices.append(piece)
-                except Unavailable as error:
-                    waiting.consumer.peer.fail(_PULL, waiting.correlation, error)
+                except (Unavailable, DiskFailed) as error:
+                    self._cannot_read(waiting, error)
                     return
                 except TernError as error:
                     self._lose(handout.group, piece, error)
             kept.append(handout._replace(slices=slices))
         self._send(waiting, kept, batches)
+
+    def _cannot_read(self, waiting: WaitingPull, error: TernError) -> None:
+        """Not lost: another server has them, or the disk answered with an error and may read them
+        the next time. They come again when the lease is over."""
+        if isinstance(error, DiskFailed):
+            log.error("stored messages cannot be read now", reason=error.message)
+            error = Unavailable(f"stored messages cannot be read now, try again: {error.message}")
+        waiting.consumer.peer.fail(_PULL, waiting.correlation, error)
 
     def _lose(self, group: ConsumerGroup, piece: Slice, error: TernError) -> None:
         base = piece.entry.base_sequence

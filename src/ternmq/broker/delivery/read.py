@@ -14,6 +14,7 @@ from ternmq.batch.envelope import pack_envelope
 from ternmq.batch.layout import Buffer
 from ternmq.batch.rows.cut import project
 from ternmq.broker.delivery.envelopes import Envelopes
+from ternmq.broker.delivery.group_position import GroupPositions
 from ternmq.broker.delivery.handout import Slice
 from ternmq.broker.delivery.pull import NOT_ANSWERED, SIZE_MAX
 from ternmq.broker.delivery.seek import seek
@@ -53,7 +54,15 @@ class PendingRead(NamedTuple):
 class ReadHandler:
     """The READ command."""
 
-    def __init__(self, *, consume: ConsumeLog, fetcher: Fetcher, topics: TopicNames) -> None:
+    def __init__(
+        self,
+        *,
+        consume: ConsumeLog,
+        fetcher: Fetcher,
+        topics: TopicNames,
+        groups: GroupPositions,
+    ) -> None:
+        self._groups = groups
         self._consume = consume
         self._fetcher = fetcher
         self._topics = topics
@@ -99,7 +108,7 @@ class ReadHandler:
 
     async def seek(self, request: Seek) -> Sought:
         """The SEEK command: where to read."""
-        return await seek(self._consume, self._topics, request)
+        return await seek(self._consume, self._topics, request, self._groups)
 
     def grew(self, topic_id: int) -> None:
         """More messages of a topic are safe."""

@@ -1,8 +1,10 @@
-"""The SEEK command: finds the sequence for a position (earliest, a time, so many bytes on)."""
+"""The SEEK command: finds the sequence for a position (earliest, a time, so many bytes on, where a
+group stands)."""
 
 import asyncio
 from collections.abc import Sequence
 
+from ternmq.broker.delivery.group_position import GroupPositions, position
 from ternmq.broker.topics import TopicNames
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry, Location
@@ -13,10 +15,16 @@ WEIGHED_ROWS_MAX = 200_000
 """Rows whose sizes one SEEK adds up."""
 
 
-async def seek(consume: ConsumeLog, topics: TopicNames, request: Seek) -> Sought:
+async def seek(
+    consume: ConsumeLog, topics: TopicNames, request: Seek, groups: GroupPositions
+) -> Sought:
     """The SEEK command."""
     topic = topics.get(request.topic)
     first, end = consume.bounds(topic.id)
+    if request.group:
+        lane = await groups.lane(topic, request.group)
+        at, settled = position(lane, first, end)
+        return Sought(sequence=at, first=first, end=end, group=request.group, settled=settled)
     sequence, size = await resolve(consume, topic.id, request.start), 0
     if request.size > 0:
         found = await asyncio.to_thread(

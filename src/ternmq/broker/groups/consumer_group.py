@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ternmq.batch.layout import Buffer
-from ternmq.broker.groups.filter import Filter
+from ternmq.batch.selector.filter import Filter
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane import Lane
 from ternmq.broker.groups.lane_event import LaneEvent

@@ -67,6 +67,11 @@ def read_failure(text: bytes, at_ms: int) -> Failed | None:
         return None
 
 
+def failure_line(failed: Failed | None) -> str:
+    """What went wrong, in one line; empty: nobody knows."""
+    return ": ".join(filter(None, failed[:2])) if failed is not None else ""
+
+
 class FailureCache:
     """Keeps the texts of the newest notes, of all groups together."""
 

@@ -69,6 +69,16 @@ class KeyOrder:
         chain = self._chains.get(key) if key is not None else None
         return len(chain) - 1 if chain and chain[0] == sequence else 0
 
+    def before(self, sequence: int) -> tuple[str, int] | None:
+        """The key of a known row, and which row of that key has to be settled first."""
+        key = self._keys.get(sequence)
+        head = self._chains[key][0] if key is not None else sequence
+        return (key, head) if key is not None and head != sequence else None
+
+    def waits_elsewhere(self, sequence: int) -> bool:
+        """Is it a head whose slot waits for its former owner?"""
+        return any(sequence in held for held in self.held.values())
+
     def learn(self, entry: ConsumeEntry, keys: list[str | None], lane: Lane) -> None:
         """The rows of a batch, with their order keys, from `scanned` on."""
         base = entry.base_sequence

@@ -306,6 +306,17 @@ class Lane(RowStates):
         count = sum(b - a for a, b, _ in taken)
         return Settled(self._give_back(taken, lease_id), count, max(0, end - first - count))
 
+    def call_back(self, first: int, end: int) -> list[Piece]:
+        """Ready rows that were never handed out, or came back unworked: hold them while their
+        copies become safe. Not of ordered lanes, whose heads are known elsewhere, too."""
+        if self.next < end <= self.end:
+            self.look_ahead(end)
+        called = [piece for piece in self.returned.overlap(first, end) if piece[2] == 1]
+        for a, b, attempt in called:
+            self.returned.cut(a, b)
+            self.moving.put(a, b, attempt)
+        return called
+
     def begin_move(self, lease_id: int, first: int, end: int) -> list[Piece]:
         """Rows are refused for good: hold them while their copies become safe."""
         taken = self._cut_lease(lease_id, first, end)

@@ -22,6 +22,8 @@ class Lease:
     rows: IntervalMap[int] = field(default_factory=IntervalMap)
     started: RangeSet = field(default_factory=RangeSet)
     """Rows that the client said it began to handle; not all of them, it may have died first."""
+    since: int = 0
+    """When it was handed out; 0: in an earlier life of the broker."""
 
     @property
     def vanished(self) -> bool:

@@ -5,10 +5,11 @@ thousand groups asked for forty times over delay nobody by more than a slice.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 SLICE = 200
+OVER = object()
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -30,3 +31,11 @@ class Slices:
                 if len(items) > self._size:
                     await asyncio.sleep(0)
         return made
+
+    async def run(self, steps: Iterator[None]) -> None:
+        """Work that is cut into steps by who does it: one in each turn of the loop."""
+        going = True
+        while going:
+            async with self._turn:
+                going = next(steps, OVER) is not OVER
+                await asyncio.sleep(0)

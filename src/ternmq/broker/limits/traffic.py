@@ -17,6 +17,9 @@ from ternmq.wire.messages.stats import Rates
 Reason = Literal["limit", "size", "closed", "paused", "disk_full", "store_failed", "read_only"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 WIDTHS_S = (10.0, 60.0)
+SENDERS_MAX = 1_000
+"""Pairs of an application and a topic that are counted apart."""
+OTHERS = ("", 0)
 
 
 class RateWindow:
@@ -84,6 +87,17 @@ class TrafficCounters:
         """By group."""
         self.refused: dict[int, dict[Reason, int]] = {}
         """By topic: messages refused at the door, by reason."""
+        self.senders: dict[tuple[str, int], list[int]] = {}
+        """By application and topic: messages and bytes."""
+
+    def sent_by(self, app: str, topic_id: int, rows: int, size: int) -> None:
+        """A batch of an application is stored."""
+        known = self.senders.get((app, topic_id))
+        if known is None:
+            pair = (app, topic_id) if len(self.senders) < SENDERS_MAX else OTHERS
+            known = self.senders.setdefault(pair, [0, 0])
+        known[0] += rows
+        known[1] += size
 
     def stored(self, topic_id: int, rows: int, size: int) -> None:
         _count(self.sent, topic_id, rows, size, self._now())
@@ -121,6 +135,8 @@ class TrafficCounters:
     def forget_topic(self, topic_id: int) -> None:
         self.sent.pop(topic_id, None)
         self.refused.pop(topic_id, None)
+        for pair in [pair for pair in self.senders if pair[1] == topic_id]:
+            del self.senders[pair]
 
     def forget_group(self, group_id: int) -> None:
         self.delivered.pop(group_id, None)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from ternmq.broker.config import BrokerConfig
 from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.commit import Committer
@@ -52,6 +53,23 @@ class RetentionPlan:
     interval_s: float
     directory: Path
     """Where the disk is."""
+
+
+def retention_plan(config: BrokerConfig, directory: Path) -> RetentionPlan:
+    rules = RetentionRules(
+        age_ms=config.retention_ms,
+        size=config.retention_size,
+        hour=config.retention_hour,
+        warn_percent=config.disk_warn_percent,
+        forced_percent=config.disk_forced_percent,
+    )
+    return RetentionPlan(
+        rules=rules,
+        keep_unread=config.retention_keep_unread,
+        dead_letter_keep_ms=config.dead_letter_keep_ms,
+        interval_s=config.retention_interval_ms / 1000,
+        directory=directory,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -160,10 +160,7 @@ class AdminCommands:
 
         If it cannot be made safe it happens all the same, and a restart waits again."""
         topic = self._topics.get(request.topic)
-        both = [self._groups.get(topic.id, topic.name, request.group)]
-        lane = self._topics.find(lane_topic(topic.id, request.group))
-        if lane is not None:
-            both += self._groups.of_topic(lane.id)
+        both = both_lanes(self._groups, self._topics, topic, request.group)
         rows = sum(group.lane.waiting.count for group in both)
         if request.dry_run or not rows:
             return GroupRetried(rows=rows)
@@ -281,6 +278,15 @@ def find_groups(
                 f"{where} no group {group!r}; 'tern group list' shows what is there"
             )
     return sorted(found, key=lambda item: (item.topic, item.name))
+
+
+def both_lanes(
+    groups: ConsumerGroups, topics: TopicNames, topic: Topic, group: str
+) -> list[ConsumerGroup]:
+    """A group on its topic, and on its private lane if it has one."""
+    found = [groups.get(topic.id, topic.name, group)]
+    lane = topics.find(lane_topic(topic.id, group))
+    return [*found, *groups.of_topic(lane.id)] if lane is not None else found
 
 
 def _one_session(prefix: str, known: set[str]) -> str:

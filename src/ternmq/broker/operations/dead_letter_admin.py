@@ -11,21 +11,27 @@ so a crash in between sends it twice rather than never.
 """
 
 from functools import partial
+from heapq import nsmallest
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.view import BatchView
 from ternmq.broker.acks.dead_letters import ERROR_PROPERTIES
 from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.limits.slices import Slices
 from ternmq.broker.log.internal_producer import InternalProducer, copy_of, properties_of
 from ternmq.broker.operations.review_queue import ReviewQueue
 from ternmq.broker.topics import TopicNames
-from ternmq.core.errors import TopicNotFound
+from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.core.ids import check_name
-from ternmq.discovery.hidden_topics import dead_topic, refused_topic
+from ternmq.discovery.hidden_topics import DEAD_PREFIX, dead_topic, refused_topic
+from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.wire.messages.dead_letters import (
     DeadDone,
     DeadFind,
+    DeadGroup,
+    DeadGroups,
+    DeadGroupsFind,
     DeadHandle,
     DeadOpen,
     RefusedFind,
@@ -33,7 +39,12 @@ from ternmq.wire.messages.dead_letters import (
 )
 from ternmq.wire.messages.topics import Topic
 
-DEATH_PROPERTIES = frozenset({"%sequence", "%attempt", "%reason", "%died_at", *ERROR_PROPERTIES})
+LETTER = "%letter"
+"""Of a letter that was sent again: its sequence in the dead-letter topic."""
+DEATH_PROPERTIES = frozenset(
+    {"%sequence", "%attempt", "%reason", "%died_at", LETTER, *ERROR_PROPERTIES}
+)
+GROUPS_PAGE_MAX = 1_000
 
 
 class DeadLetterCommands:
@@ -46,7 +57,10 @@ class DeadLetterCommands:
         consumers: Consumers,
         review_queue: ReviewQueue,
         internal_producer: InternalProducer,
+        consume: ConsumeLog,
     ) -> None:
+        self._consume = consume
+        self._slices = Slices()
         self._topics = topics
         self._consumers = consumers
         self._review_queue = review_queue
@@ -59,6 +73,32 @@ class DeadLetterCommands:
             return DeadOpen(ranges=[])
         lane = (await self._reviewed(request.group)).lane
         return DeadOpen(ranges=lane.done.gaps(lane.start, lane.end), expired=lane.expired)
+
+    async def groups(self, request: DeadGroupsFind) -> DeadGroups:
+        """Groups that have dead letters, by name, a page of them."""
+        if not 0 < request.limit <= GROUPS_PAGE_MAX:
+            raise BadRequest(f"limit is {request.limit}; it can be 1 to {GROUPS_PAGE_MAX}")
+        after = dead_topic(request.after)
+        found = nsmallest(
+            request.limit + 1,
+            (
+                each
+                for each in self._topics.all()
+                if each.name.startswith(DEAD_PREFIX) and each.name > after
+            ),
+            key=lambda topic: topic.name,
+        )
+        groups = await self._slices.make(found[: request.limit], self._counted)
+        more = len(found) > request.limit
+        return DeadGroups(groups=groups, following=groups[-1].group if more else "")
+
+    def _counted(self, topic: Topic) -> DeadGroup:
+        first, end = bounds = self._consume.bounds(topic.id)
+        return DeadGroup(
+            group=topic.name.removeprefix(DEAD_PREFIX),
+            open=self._review_queue.open_rows(topic, bounds),
+            stored=end - first,
+        )
 
     async def delete(self, request: DeadHandle) -> DeadDone:
         """Let letters go: they are handled, and nothing comes of them."""
@@ -84,7 +124,7 @@ class DeadLetterCommands:
         if original is None:
             raise TopicNotFound(f"topic {name!r}, where it came from, does not exist any more")
         lane_topic = await self._consumers.open_lane(original, group)
-        await self._internal_producer.store(lane_topic, [_copy(view, row)])
+        await self._internal_producer.store(lane_topic, [_copy(view, row, sequence)])
 
 
 class RefusedCommands:
@@ -131,12 +171,12 @@ class RefusedCommands:
         await self._internal_producer.store(topic, [copy_of(view, row, {"%resent": 1})])
 
 
-def _copy(view: BatchView, row: int) -> Outgoing:
-    """The message as it was before it died; it says that it was sent again."""
+def _copy(view: BatchView, row: int, letter: int) -> Outgoing:
+    """The message as it was before it died; it says that it was sent again, from which letter."""
     resent = properties_of(view, row).get("%resent", 0)
     copy = copy_of(view, row, {"%resent": (resent if isinstance(resent, int) else 0) + 1})
     properties = copy.properties or {}
     copy.properties = {
         name: properties[name] for name in properties if name not in DEATH_PROPERTIES
-    }
+    } | {LETTER: letter}
     return copy

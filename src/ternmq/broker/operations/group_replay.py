@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.readable import reason_of
+from ternmq.batch.selector.filter import Filter, parse_filter
 from ternmq.batch.view import BatchView
 from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.delivery.handout import clipped
-from ternmq.broker.groups.filter import Filter, parse_filter
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.log.internal_producer import InternalProducer, copy_of, split

@@ -12,6 +12,7 @@ from ternmq.broker.acks.settle import DeadRows
 from ternmq.broker.delivery.failure_texts import FailureTexts
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.failure_notes import failure_line
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.internal_producer import InternalProducer
@@ -104,7 +105,7 @@ class StoppedKeys:
     async def _error(self, group: ConsumerGroup, sequence: int) -> str:
         note = group.lane.failure_notes.get(sequence)
         known = await self._failure_texts.read([note]) if note is not None else {}
-        return ": ".join(filter(None, known[note][:2])) if note in known else ""
+        return failure_line(known.get(note)) if note is not None else ""
 
 
 def stopped_rows(group: ConsumerGroup) -> list[tuple[int, int]]:

@@ -104,7 +104,7 @@ class Publisher:
         self._traffic = traffic
         self._committer = committer
         self._now_ms = clock.now_ms
-        self._pending = pending
+        self.pending = pending
         self._newest: dict[tuple[int, int], int] = {}
         """Of producers that keep an order: the number of their newest batch on its way."""
 
@@ -126,7 +126,7 @@ class Publisher:
             topic = await self._topics.auto_create(incoming.topic)
             self._accept(peer, frame, incoming, topic)
 
-        self._pending.later(peer, frame, make())
+        self.pending.later(peer, frame, make())
 
     def _accept(self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic) -> None:
         # First of all: what is stored stays stored, whatever is allowed by now. A refusal of a
@@ -138,7 +138,7 @@ class Publisher:
         self._refuse_drained(peer, frame.payload)
         if incoming.ordered and not self._slots.assigned:
             first = self._assign_first(peer, frame, incoming, topic)
-            self._pending.later(peer, frame, first)
+            self.pending.later(peer, frame, first)
             return
         self.admit(peer, frame.payload, incoming, topic)
         over = self.turn_away(peer, frame.payload, incoming, topic)
@@ -152,7 +152,7 @@ class Publisher:
             self._store(peer, frame, incoming, topic, aside.id)
         else:
             first = self._put_first_aside(peer, frame, incoming, topic)
-            self._pending.later(peer, frame, first)
+            self.pending.later(peer, frame, first)
 
     def _refuse_drained(self, peer: Peer, batch: Payload) -> None:
         """A producer that has not heard of the drain goes to another group now. What is bound to
@@ -178,9 +178,9 @@ class Publisher:
 
     def _repeats(self, peer: Peer, correlation: int, incoming: Incoming, topic: Topic) -> bool:
         """Is this batch known? Then it is answered like the first one, now or when that is safe."""
-        if self._pending.joins(peer, correlation, incoming):
+        if self.pending.joins(peer, correlation, incoming):
             return True
-        stored = self._pending.stored(incoming)
+        stored = self.pending.stored(incoming)
         if stored is not None:
             if stored.topic_id != topic.id:
                 if self._is_aside(stored.topic_id, topic):
@@ -188,7 +188,7 @@ class Publisher:
                 # A dispatch of before its topic was deleted and made again was dispatched.
                 if not from_delay_server(peer):
                     raise used_elsewhere(incoming)
-            answer_repeat(peer, correlation, stored, incoming.row_count, self._pending.flags.now)
+            answer_repeat(peer, correlation, stored, incoming.row_count, self.pending.flags.now)
             return True
         if incoming.in_order and incoming.first_sequence < self._position(incoming.producer):
             raise SequenceTooOld(
@@ -199,7 +199,7 @@ class Publisher:
 
     def _position(self, producer: tuple[int, int]) -> int:
         """Of a producer that keeps an order: behind its newest batch, safe or on its way."""
-        return max(self._pending.producers.position(producer), self._newest.get(producer, 0))
+        return max(self.pending.producers.position(producer), self._newest.get(producer, 0))
 
     def _is_aside(self, topic_id: int, topic: Topic) -> bool:
         aside = self._topics.find(refused_topic(topic.name))
@@ -238,10 +238,6 @@ class Publisher:
             self._traffic.refuse(topic.id, "limit", rows)
         return over
 
-    def check_unused(self, incoming: Incoming, topic: Topic) -> None:
-        """Raise if this batch would be stored under numbers that are another topic's."""
-        self._pending.check_unused(incoming, topic.id)
-
     def to_append(self, peer: Peer, batch: Payload, incoming: Incoming, topic_id: int) -> Append:
         """The batch with what is known of it."""
         return append_of(batch, incoming, topic_id, self._now_ms(), peer.endpoints)
@@ -254,21 +250,24 @@ class Publisher:
             ticket = self._slots.enter(topic, frame.payload)
         append = self.to_append(peer, frame.payload, incoming, topic_id)
         pending = PendingPublish(
-            peer, frame.correlation, append, topic, self._finished, self._pending.flags, ticket
+            peer, frame.correlation, append, topic, self._finished, self.pending.flags, ticket
         )
-        self._pending.add(pending)
+        self.pending.add(pending)
         if incoming.in_order:
             self._newest[incoming.producer] = incoming.first_sequence
         self._committer.append(append, pending)
 
     def _finished(self, pending: PendingPublish, error: TernError | None) -> None:
-        self._pending.remove(pending)
+        self.pending.remove(pending)
         if pending.ticket:
             self._slots.leave(pending.ticket)
         if self._newest and self._newest.get(pending.key[0]) == pending.key[1]:
             del self._newest[pending.key[0]]
+        append, hello = pending.append, pending.waiting[0][0].hello
         if error is not None:
-            self._traffic.not_stored(pending.topic.id, pending.append.count, error)
+            self._traffic.not_stored(pending.topic.id, append.count, error)
+        elif hello is not None:
+            self._traffic.sent_by(hello.app, append.topic_id, append.count, pending.size)
 
 
 def put_aside(topic: Topic, rows: int) -> PutAside:

@@ -4,6 +4,8 @@ Ids are claimed on the loop before anything is looked up, so of two requests wit
 second waits for the first. Then a thread asks the index for the whole retention. If some rows are
 known nothing is stored; the answer says which and where, and the sender sends the others alone:
 so the broker never makes batches out of batches. An id counts within its topic and broker group.
+While it is stored its producer's numbers are taken, as those of every batch: nothing else is stored
+under them.
 """
 
 import asyncio
@@ -39,6 +41,7 @@ class OncePublisher:
         fetcher: Fetcher,
     ) -> None:
         self._publisher = publisher
+        self._pending = publisher.pending
         self._slots = slots
         self._topics = topics
         self._committer = committer
@@ -66,7 +69,7 @@ class OncePublisher:
             over = self._publisher.turn_away(peer, frame.payload, incoming, topic)
             if over is not None:
                 raise over
-            self._publisher.check_unused(incoming, topic)
+            self._pending.check_unused(incoming, topic.id)
             append = self._publisher.to_append(peer, frame.payload, incoming, topic.id)
             ticket = self._slots.enter(topic, frame.payload) if incoming.ordered else 0
             return await self._store(append, ticket)
@@ -85,9 +88,11 @@ class OncePublisher:
 
     async def _store(self, append: Append, ticket: int) -> PublishedOnce:
         safe: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        pending = self._pending.begin_once(append)
 
         def on_done(_: Append, error: TernError | None) -> None:
             self._slots.leave(ticket)
+            self._pending.end_once(pending, error)
             if error is None:
                 safe.set_result(None)
             else:

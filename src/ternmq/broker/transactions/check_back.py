@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ternmq.batch.readable import read_or
 from ternmq.batch.view import BatchView
+from ternmq.broker.config import BrokerConfig
 from ternmq.broker.limits.slices import Slices
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.transactions.half_batches import HalfBatches
@@ -47,6 +48,17 @@ class HalfSettings:
     checks_max: int = 15
     parked_ms: int = 3 * DAY_MS
     expires_ms: int = DAY_MS
+
+
+def half_settings(config: BrokerConfig) -> HalfSettings:
+    """As an operator set them."""
+    return HalfSettings(
+        first_check_ms=config.half_first_check_ms,
+        check_interval_ms=config.half_check_interval_ms,
+        checks_max=config.half_checks_max,
+        parked_ms=config.half_parked_ms,
+        expires_ms=config.half_expires_ms,
+    )
 
 
 def next_at_ms(one: OpenTransaction, settings: HalfSettings) -> int:

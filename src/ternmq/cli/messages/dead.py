@@ -9,9 +9,7 @@ There may be millions of them: they pass one by one, and only what is shown is k
 what is to be handled.
 """
 
-import asyncio
-import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from ternmq.cli.messages.letter_source import LetterSource, find_source
 from ternmq.cli.terminal.incomplete import end_incomplete
 from ternmq.cli.terminal.options import URL, AlreadyJson, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import (
@@ -35,11 +32,18 @@ from ternmq.cli.terminal.output import (
 )
 from ternmq.cli.terminal.progress import progress
 from ternmq.cli.terminal.starts import parse_start
-from ternmq.core.errors import BadRequest, TernError, TopicNotFound, Unavailable
-from ternmq.core.range_set import RangeSet
+from ternmq.core.errors import BadRequest, TernError, TopicNotFound
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
+    from ternmq.client.reading.letters import (
+        ChosenLetters,
+        DeadLetterChoice,
+        Letter,
+        Letters,
+        LettersDone,
+    )
+    from ternmq.wire.messages.dead_letters import DeadGroup
 
 app = typer.Typer(
     help="Dead letters of a group, or messages a topic refused: list, show, send again, delete, "
@@ -62,52 +66,33 @@ Since = Annotated[str | None, typer.Option("--since", help=f"Only those dead sin
 Until = Annotated[str | None, typer.Option("--until", help=f"Only those dead before: {MOMENT}.")]
 
 
-ERROR_NOTES = ("%reason", "%error_type", "%error_text")
 SHOWN_MAX = 100
 """Letters that a dry run names on a terminal."""
-WORDS = {"resend": "sent again", "delete": "deleted"}
-MEANWHILE = "handled meanwhile"
 NOT_OPEN = "not among the open ones"
+MEANWHILE = "handled meanwhile"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadChoice:
-    """Which letters are meant."""
+@dataclass(frozen=True, slots=True)
+class LetterSource:
+    """The dead letters of a group, or without one what was over a topic's limit."""
 
-    ids: frozenset[str]
-    error: str
-    topic: str
-    since_ms: int
-    until_ms: int
+    group: str
+    topic: str = ""
 
-    def takes(self, letter: Any, notes: dict[str, Any]) -> bool:
-        return (
-            (not self.ids or letter.id.upper() in self.ids)
-            and any(self.error.lower() in str(notes.get(n, "")).lower() for n in ERROR_NOTES)
-            and (not self.topic or notes.get("%topic") == self.topic)
-            and self.since_ms <= int(notes.get("%died_at", 0)) < self.until_ms
-        )
+    def __str__(self) -> str:
+        if self.group:
+            return f"dead letters of group {self.group}"
+        return f"refused messages of topic {self.topic}"
 
-    def missing(self, ids: Collection[str]) -> list[str]:
-        """Ids that were asked for and are not among these."""
-        return sorted(self.ids - {id.upper() for id in ids}) if self.ids else []
+    def letters(self, mq: "Client") -> "Letters":
+        return mq.letters(self.group, "" if self.group else self.topic)
 
 
-Ids = dict[tuple[str, int], str]
-"""Ids of letters, by broker group and sequence in the hidden topic."""
-
-
-@dataclass(slots=True)
-class DeadChosen:
-    """What is to be handled: ids and places, without the letters."""
-
-    ids: Ids = field(default_factory=dict)
-    again: int = 0
-    """How many were sent again before."""
-
-    def add(self, letter: Any, notes: dict[str, Any]) -> None:
-        self.ids[letter.broker_group, letter.sequence] = letter.id
-        self.again += bool(notes.get("%resent"))
+def find_source(group: str | None, topic: str | None) -> LetterSource:
+    """With a group, the topic only narrows its letters down."""
+    if not group and not topic:
+        raise BadRequest("say which: a group, or --topic for what was over a topic's limit")
+    return LetterSource(group or "", topic or "")
 
 
 @dataclass(slots=True)
@@ -115,13 +100,13 @@ class Shown:
     """The first so many letters, and how many there are."""
 
     count: int
-    letters: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
+    letters: "list[Letter]" = field(default_factory=list)
     total: int = 0
 
-    def add(self, letter: Any, notes: dict[str, Any]) -> None:
+    def add(self, letter: "Letter") -> None:
         self.total += 1
         if len(self.letters) < self.count:
-            self.letters.append((letter, notes))
+            self.letters.append(letter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,22 +126,24 @@ def _choice(
     topic: str | None,
     since: str | None,
     until: str | None = None,
-) -> DeadChoice:
+) -> "DeadLetterChoice":
+    from ternmq.client.reading.letters import DeadLetterChoice
+
     now = datetime.now(UTC)
-    return DeadChoice(
-        ids=frozenset(one.upper() for one in ids or ()),
+    return DeadLetterChoice(
+        ids=ids or (),
         error=error or "",
         topic=topic or "",
-        since_ms=_moment_ms("since", since, now) if since else 0,
-        until_ms=_moment_ms("until", until, now) if until else 2**63,
+        since=_moment("since", since, now) if since else None,
+        until=_moment("until", until, now) if until else None,
     )
 
 
-def _moment_ms(flag: str, text: str, now: datetime) -> int:
+def _moment(flag: str, text: str, now: datetime) -> datetime:
     point = parse_start(text, now=now)
     if not isinstance(point, datetime):
         raise BadRequest(f"--{flag} is {text!r}; write {MOMENT}")
-    return int(point.timestamp() * 1000)
+    return point
 
 
 @app.command("list")
@@ -176,22 +163,22 @@ def list_letters(
     found = Shown(count)
     missing = _visit(url, source, _choice(ids, error, topic, since, until), found.add)
     if as_json:
-        show_json([_fields(letter, notes) for letter, notes in found.letters])
+        show_json([_fields(letter) for letter in found.letters])
         end_incomplete(missing)
         return
     show_table(
         ["id", "topic", "died", "#attempt", "#sent again", "reason", "body"],
         [
             (
-                letter.id,
+                message.id,
                 notes.get("%topic"),
                 utc(int(notes.get("%died_at", 0))),
                 notes.get("%attempt"),
                 notes.get("%resent", 0),
                 preview(str(notes.get("%reason", "")).encode()),
-                shown_body(letter),
+                shown_body(message),
             )
-            for letter, notes in found.letters
+            for message, notes in found.letters
         ],
     )
     if not found.total and not missing:
@@ -221,7 +208,7 @@ def show(
     if not found.letters:
         end_incomplete(missing)
         raise TopicNotFound(f"{id!r} is not among the open {source}")
-    show_json(_fields(*found.letters[0]))
+    show_json(_fields(found.letters[0]))
 
 
 @app.command()
@@ -266,6 +253,41 @@ def delete(
 
 
 @app.command()
+def groups(url: Url = URL, as_json: Json = False) -> None:
+    """List the groups that have dead letters, those with most open ones first."""
+
+    async def job(mq: "Client") -> "tuple[list[DeadGroup], dict[str, str]]":
+        admin = mq.admin.tolerant()
+        return await admin.dead_groups(), admin.missing
+
+    found, missing = use(url, job)
+    found.sort(key=lambda each: (-each.open, each.group))
+    if as_json:
+        show_json(found)
+    else:
+        columns = ["group", "#open", "#kept", "broker group"]
+        show_table(columns, [(one.group, one.open, one.stored, one.broker_group) for one in found])
+    end_incomplete(missing)
+
+
+@app.command("recall")
+def take_back(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")],
+    topic: Annotated[str, typer.Option("--topic", help="The topic that they came from.")],
+    yes: Yes = False,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Take back letters that were sent again and that no consumer was handed yet."""
+    confirm(f"Take back what was sent again to group {group} from {topic}?", yes=yes)
+    taken = use(url, lambda mq: mq.admin.recall_dead_letters(group, topic))
+    if as_json:
+        show_json({"taken": taken})
+    else:
+        say(f"{taken} are open dead letters of group {group} again")
+
+
+@app.command()
 def export(
     names: Annotated[
         list[str], typer.Argument(metavar="[GROUP] FILE", help="Whose, and the file to write.")
@@ -298,16 +320,16 @@ def export(
 
 
 def _write(
-    file: TextIO, url: str, source: LetterSource, choice: DeadChoice
+    file: TextIO, url: str, source: LetterSource, choice: "DeadLetterChoice"
 ) -> tuple[int, dict[str, str]]:
     """Each as it comes; returns how many, and the broker groups that did not answer."""
     import json
 
     found = Shown(0)
 
-    def write(letter: Any, notes: dict[str, Any]) -> None:
-        found.add(letter, notes)
-        file.write(json.dumps(plain(_fields(letter, notes))) + "\n")
+    def write(letter: "Letter") -> None:
+        found.add(letter)
+        file.write(json.dumps(plain(_fields(letter))) + "\n")
 
     missing = _visit(url, source, choice, write)
     return found.total, missing
@@ -320,9 +342,8 @@ def _group_and(names: list[str], what: str) -> tuple[str | None, str]:
     return (names[0] if len(names) == 2 else None), names[-1]
 
 
-def _handle(source: LetterSource, choice: DeadChoice, verb: str, how: DeadOptions) -> None:
-    chosen = DeadChosen()
-    missing = _visit(how.url, source, choice, chosen.add)
+def _handle(source: LetterSource, choice: "DeadLetterChoice", verb: str, how: DeadOptions) -> None:
+    chosen, missing = _choose(how.url, source, choice)
     ids = chosen.ids
     if verb == "resend" and chosen.again:
         note(f"{chosen.again} of them were sent again before, and died again")
@@ -332,8 +353,8 @@ def _handle(source: LetterSource, choice: DeadChoice, verb: str, how: DeadOption
     else:
         word = "Send again" if verb == "resend" else "Delete"
         confirm(f"{word} {len(ids)} {source}?", yes=how.yes)
-        result = use(how.url, lambda mq: _do(mq, source, verb, ids, how.rate))
-    for id in choice.missing(ids.values()):
+        result = use(how.url, lambda mq: _do(source.letters(mq), verb, chosen, how.rate))
+    for id in choice.not_among(ids.values()):
         result["failed"].append(f"{id}: {NOT_OPEN}")
         result["results"].append({"id": id, "result": NOT_OPEN})
     if how.as_json:
@@ -360,94 +381,65 @@ def _say_result(result: dict[str, Any], verb: str, how: DeadOptions) -> None:
         note(f"{lost} had been handled by somebody else meanwhile")
 
 
-async def _do(mq: "Client", source: LetterSource, verb: str, ids: Ids, rate: int) -> dict[str, Any]:
-    """In steps of a tenth of a second's worth, so that the rate holds and a bar can move; every
-    letter gets a result under its id."""
-    handled = 0
-    failed: list[str] = []
-    results: list[dict[str, str]] = []
-    act = source.resend if verb == "resend" else source.delete
-    async with progress(verb, len(ids), lambda: handled + len(failed)):
-        for broker_group, chosen in _steps(list(ids), max(1, min(rate // 10, 100))):
-            if results:
-                await asyncio.sleep(len(chosen) / rate)
-            named = {sequence: ids[broker_group, sequence] for sequence in chosen}
-            try:
-                done = await act(
-                    mq, [(sequence, sequence + 1) for sequence in chosen], broker_group
-                )
-                outcomes = by_sequence(done.failed)
-                failed += [f"{named[sequence]}: {why}" for sequence, why in outcomes.items()]
-                gone = RangeSet(done.gone)
-                outcomes |= {sequence: MEANWHILE for sequence in chosen if sequence in gone}
-                handled += done.handled
-            except TernError as error:
-                outcomes = dict.fromkeys(chosen, error.message)
-                failed += [f"{named[sequence]}: {error.message}" for sequence in chosen]
-            word = WORDS[verb]
-            results += [{"id": id, "result": outcomes.get(at, word)} for at, id in named.items()]
-    return {"chosen": len(ids), "handled": handled, "failed": failed, "results": results}
+async def _do(letters: "Letters", verb: str, chosen: "ChosenLetters", rate: int) -> dict[str, Any]:
+    """With a bar that moves."""
+    steps: list[int] = [0]
+
+    def on_progress(done: "LettersDone") -> None:
+        steps[0] = len(done.results)
+
+    async with progress(verb, len(chosen.ids), lambda: steps[0]):
+        if verb == "resend":
+            done = await letters.resend(chosen, rate, on_progress)
+        else:
+            done = await letters.delete(chosen, rate, on_progress)
+    return {
+        "chosen": done.chosen,
+        "handled": done.handled,
+        "failed": done.failed,
+        "results": done.results,
+    }
 
 
-def _steps(rows: Sequence[tuple[str, int]], size: int) -> Iterator[tuple[str, list[int]]]:
-    """So many at a time, each time of one broker group."""
-    for broker_group, some in itertools.groupby(rows, key=lambda row: row[0]):
-        sequences = [sequence for _, sequence in some]
-        for at in range(0, len(sequences), size):
-            yield broker_group, sequences[at : at + size]
-
-
-def by_sequence(failed: Sequence[str]) -> dict[int, str]:
-    """What the broker says of letters that failed, `SEQUENCE: WHY`, by their sequence."""
-    return {int(sequence): why for sequence, _, why in (line.partition(": ") for line in failed)}
-
-
-def of_topic(url: str, group: str, topic: str) -> Ids:
+def of_topic(url: str, group: str, topic: str) -> "ChosenLetters":
     """Open letters of a group that came from this topic; all broker groups must answer."""
-    chosen = DeadChosen()
-    end_incomplete(_visit(url, LetterSource(group), _choice(None, None, topic, None), chosen.add))
-    return chosen.ids
+    chosen, missing = _choose(url, LetterSource(group), _choice(None, None, topic, None))
+    end_incomplete(missing)
+    return chosen
 
 
-def resend_these(how: DeadOptions, group: str, ids: Ids) -> dict[str, Any]:
-    return use(how.url, lambda mq: _do(mq, LetterSource(group), "resend", ids, how.rate))
+def resend_these(how: DeadOptions, group: str, chosen: "ChosenLetters") -> dict[str, Any]:
+    source = LetterSource(group)
+    return use(how.url, lambda mq: _do(source.letters(mq), "resend", chosen, how.rate))
 
 
-Visit = Callable[[Any, dict[str, Any]], None]
-"""Gets a letter and its notes."""
+def _choose(
+    url: str, source: LetterSource, choice: "DeadLetterChoice"
+) -> "tuple[ChosenLetters, dict[str, str]]":
+    """What is meant, and the broker groups that did not answer."""
+    from ternmq.client.reading.letters import ChosenLetters
+
+    chosen = ChosenLetters()
+    return chosen, _visit(url, source, choice, chosen.add)
 
 
-def _visit(url: str, source: LetterSource, choice: DeadChoice, visit: Visit) -> dict[str, str]:
+def _visit(
+    url: str, source: LetterSource, choice: "DeadLetterChoice", visit: "Callable[[Letter], None]"
+) -> dict[str, str]:
     """Show it all open letters that the choice takes, oldest first of each broker group; returns
     the broker groups that did not answer."""
-    return use(url, lambda mq: _visit_all(mq, source, choice, visit))
-
-
-async def _visit_all(
-    mq: "Client", source: LetterSource, choice: DeadChoice, visit: Visit
-) -> dict[str, str]:
     missing: dict[str, str] = {}
-    unknown: TopicNotFound | None = None
-    groups = await mq.admin.broker_groups()
-    for group in groups:
-        try:
-            for first, end in await source.open(mq, group):
-                letters = mq.read(source.hidden_topic, start=first, end=end, broker_group=group)
-                async for letter in letters:
-                    notes = source.notes(letter)
-                    if choice.takes(letter, notes):
-                        visit(letter, notes)
-        except Unavailable as error:
-            missing[group] = error.message
-        except TopicNotFound as error:
-            unknown = error
-    if unknown is not None and len(groups) == 1:
-        raise unknown
+
+    async def job(mq: "Client") -> None:
+        async for letter in source.letters(mq).open(choice, missing):
+            visit(letter)
+
+    use(url, job)
     return missing
 
 
-def _fields(letter: Any, notes: dict[str, Any]) -> dict[str, Any]:
-    fields = message_fields(letter)
+def _fields(letter: "Letter") -> dict[str, Any]:
+    notes, fields = letter.notes, message_fields(letter.message)
     fields["properties"] = {
         name: value
         for name, value in (fields["properties"] or {}).items()

@@ -19,6 +19,7 @@ from ternmq.cli.messages.bars import bar_lines
 from ternmq.cli.terminal.options import (
     URL,
     AdvertisedHost,
+    AlreadyJson,
     ConfigFile,
     Host,
     Insecure,
@@ -42,6 +43,7 @@ from ternmq.wire.messages.delays import DelayAction, DelayCounts, DelayRow
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
+    from ternmq.wire.messages.delays import DelayedContent
 
 app = typer.Typer(
     help="Messages for later: the server, and what waits there.", no_args_is_help=True
@@ -184,6 +186,24 @@ def find(
     if not rows:
         note("no message that waits was found; it may be dispatched, cancelled or never sent")
         raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="26 characters, or hex.")],
+    url: Url = URL,
+    _: AlreadyJson = False,
+) -> None:
+    """Show one message that waits with everything in it, as JSON."""
+
+    async def job(mq: "Client") -> "list[DelayedContent]":
+        return await mq.admin.delays.show(message_id)
+
+    found = use(url, job)
+    if not found:
+        note(f"no delay server has a message {message_id} that waits")
+        raise typer.Exit(1)
+    show_json(found)
 
 
 @app.command()

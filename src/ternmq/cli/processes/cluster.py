@@ -59,9 +59,10 @@ def cluster(
 ) -> None:
     """Run a whole cluster on this machine: meta servers, broker groups, delay servers.
 
-    When all are up, one line `ready tern://127.0.0.1:BASE` appears on stdout; everything else goes
-    to stderr, and the logs of the servers to files. Ctrl-C or SIGTERM stops all of them. Started
-    again on the same folder it goes on as the cluster that it was; it may grow.
+    When all are up, one line `ready tern://127.0.0.1:BASE` (with every meta server) appears on
+    stdout; everything else goes to stderr, and the logs of the servers to files. Ctrl-C or SIGTERM
+    stops all of them. Started again on the same folder it goes on as the cluster that it was; it
+    may grow.
     """
     import uvloop
 
@@ -139,7 +140,7 @@ async def _serve(plan: "ClusterPlan", folder: Path, *, restart: bool) -> None:
         for server in everybody:
             server.watch(restart=restart)
         _welcome(plan, everybody, folder)
-        say(f"ready tern://{plan.metas[0].address}")
+        say(f"ready {plan.url}")
         sys.stdout.flush()
         await asyncio.Event().wait()
     finally:
@@ -177,7 +178,7 @@ def _welcome(plan: "ClusterPlan", servers: "Sequence[Supervised]", folder: Path)
         f"  {server.planned.name:<10} {server.planned.address:<16} pid {server.pid}"
         for server in servers
     ]
-    url = f"--url tern://{plan.metas[0].address}"
+    url = f"--url {plan.url}"
     note(
         f"TernMQ {__version__}: a cluster of {len(servers)} processes is running; Ctrl-C stops it\n"
         + "\n".join(lines)

@@ -18,6 +18,7 @@ from pathlib import Path
 import uvloop
 
 from ternmq import __version__
+from ternmq.cli.processes.console_beside import console_beside, console_place
 from ternmq.cli.processes.lock import locked
 from ternmq.cli.processes.stopping import Stopper
 from ternmq.cli.terminal.logs import configure
@@ -39,6 +40,7 @@ SWITCH_INTERVAL_S = 0.0005
 # find and much to look through: rare young collections, and what was made at start is set aside.
 GC_THRESHOLDS = (50_000, 20, 50)
 
+CLOCK = SystemClock()
 PRIVATE = 0o077
 """What others may not do with the files of a server: anything."""
 
@@ -57,6 +59,8 @@ class ServerProcess:
     """Runs while a block runs; yields where clients or servers find it."""
     url: str = ""
     """Of the meta servers, where they are other processes."""
+    console: str = ""
+    """Where browsers find the console that runs beside it, or why there is none."""
     flushes: bool = False
     """It stores messages in the way that `flush` says."""
     hints: tuple[str, ...] = ()
@@ -67,6 +71,7 @@ class ServerProcess:
         metrics = f"http://{config.host}:{config.metrics_port}/metrics"
         facts = [(role, f"{config.host}:{port}") for role, port in self.ports.items()]
         facts += [("metrics", metrics)] if config.metrics_port else []
+        facts += [("console", self.console)] if self.console else []
         facts += [("meta", self.url)] if self.url else []
         flush = f" (flush {config.broker.flush})" if self.flushes else ""
         facts.append(("data", f"{config.data_dir}{flush}"))
@@ -87,8 +92,9 @@ def run_node(config: NodeConfig) -> int:
         title="",
         ports=roles | ({"delay": config.delay_port} if config.delay_server else {}),
         serving=lambda config: serving_node(
-            config, secret=own_node_secret(config), clock=SystemClock()
+            config, secret=own_node_secret(config, CLOCK), clock=CLOCK
         ),
+        console=console_place(config),
         flushes=True,
         hints=(
             f"{command} send hello 'my first message'{url}",
@@ -106,7 +112,7 @@ def run_delay(config: NodeConfig, url: str) -> int:
         title=f"delay server {config.broker_group}",
         ports={"delay": config.delay_port},
         serving=lambda config: serving_delay_alone(
-            config, url, secret=shared_node_secret(config), clock=SystemClock()
+            config, url, secret=shared_node_secret(config, CLOCK), clock=CLOCK
         ),
         url=url,
     )
@@ -121,7 +127,7 @@ def run_broker(config: NodeConfig, url: str) -> int:
         title=f"broker {config.broker_group}",
         ports={"broker": config.broker_port},
         serving=lambda config: serving_broker_alone(
-            config, url, secret=shared_node_secret(config), clock=SystemClock()
+            config, url, secret=shared_node_secret(config, CLOCK), clock=CLOCK
         ),
         url=url,
         flushes=True,
@@ -137,7 +143,7 @@ def run_meta(config: NodeConfig) -> int:
         title="meta server",
         ports={"meta": config.meta_port},
         serving=lambda config: serving_meta_alone(
-            config, secret=own_node_secret(config), clock=SystemClock()
+            config, secret=own_node_secret(config, CLOCK), clock=CLOCK
         ),
     )
     return _run(config, server)
@@ -190,6 +196,8 @@ async def _serve(
         ready.set()
         say(f"ready {config.broker_group} {where}" if server.url else f"ready {where}")
         sys.stdout.flush()
+        if server.console:
+            await stack.enter_async_context(console_beside(config, where))
         await asked.wait()
         log.info("stopping")
     log.info("stopped")

@@ -81,7 +81,7 @@ class Supervised:
         """From now on its end is reported."""
         self._watching = asyncio.create_task(self._watch(restart), name=self.planned.name)
 
-    async def stop(self) -> None:
+    async def stop(self, seconds: float = STOP_S) -> None:
         """SIGTERM, and SIGKILL for one that hangs."""
         if self._watching is not None:
             self._watching.cancel()
@@ -91,10 +91,10 @@ class Supervised:
             return
         process.send_signal(signal.SIGTERM)
         try:
-            async with asyncio.timeout(STOP_S):
+            async with asyncio.timeout(seconds):
                 await process.wait()
         except TimeoutError:
-            self._report(f"error: {self.planned.name} did not stop within {STOP_S:g} s: killed")
+            self._report(f"error: {self.planned.name} did not stop within {seconds:g} s: killed")
             process.kill()
             await process.wait()
 

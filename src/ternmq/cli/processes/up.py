@@ -43,6 +43,7 @@ def up(
     delay: Annotated[
         bool | None, typer.Option(help="Run a delay server too, for messages for later?")
     ] = None,
+    console: Annotated[bool | None, typer.Option(help="Run the web console beside it?")] = None,
     host: Host = None,
     insecure: Insecure = None,
     advertised_host: AdvertisedHost = None,
@@ -65,6 +66,7 @@ def up(
         "flush": None if flush is None else flush.value,
         "auto_create_topics": auto_create,
         "delay_server": delay,
+        "console": console,
         "host": host,
         "insecure": insecure,
         "advertised_host": advertised_host,

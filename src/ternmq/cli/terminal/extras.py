@@ -14,6 +14,11 @@ BROUGHT_BY = {
     "asyncmy": "mysql",
     "aiosqlite": "sqlite",
     "cryptography": "security",
+    "fastapi": "console",
+    "starlette": "console",
+    "uvicorn": "console",
+    "jinja2": "console",
+    "multipart": "console",
 }
 
 

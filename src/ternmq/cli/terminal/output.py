@@ -1,7 +1,8 @@
 """How results are shown: tables for people, JSON for programs, always on stdout.
 
-On a terminal a table is drawn by Rich, one line for each row, cut to its width; in a pipe it is
-plain aligned text that is never cut.
+On a terminal a table is drawn by Rich, one line for each row, cut to its width; where that would
+leave nothing to read, each row is a block of lines. In a pipe it is plain aligned text that is
+never cut.
 Times are UTC in ISO 8601, whatever the machine's time zone. Everything that is not a result (notes,
 progress, questions) goes to stderr. All text passes `printable`: others wrote some of it.
 """
@@ -25,6 +26,8 @@ UNREADABLE = "(unreadable)"
 CLEAR = "\x1b[H\x1b[J"
 EXIT_PIPE_CLOSED = 141
 CELL_MIN = 6
+CELL_LEGIBLE = 8
+"""So much of a text says something; of numbers nothing may be cut."""
 COLUMN_GAP = 3
 """Between two columns of a drawn table."""
 EDGES = 2
@@ -219,6 +222,29 @@ def cut_widths(widths: Sequence[int], room: int) -> list[int]:
     return found
 
 
+def is_legible(columns: Sequence[str], cells: Sequence[Sequence[str]], room: int) -> bool:
+    """Does something of every column fit side by side?"""
+    needed = 0
+    for at, name in enumerate(columns):
+        longest = max(len(row[at]) for row in cells)
+        shown = longest if name.startswith("#") else min(longest, CELL_LEGIBLE)
+        needed += max(shown, min(len(name), CELL_MIN))
+    return needed <= room
+
+
+def _stack(names: Sequence[str], cells: Sequence[Sequence[str]], room: int) -> None:
+    """A block of lines for each row."""
+    width = max(map(len, names))
+    for number, row in enumerate(cells):
+        if number:
+            say("")
+        for name, text in zip(names, row, strict=True):
+            if name == text:  # Signs between columns.
+                continue
+            line = f"{name.ljust(width)}  {text}".rstrip()
+            say(line if len(line) <= room else line[: room - 1] + "…")
+
+
 def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
     """One line for each row, as wide as the terminal: what does not fit ends in '…'."""
     from rich import box
@@ -230,7 +256,11 @@ def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
     console = Console(file=sys.stdout)
     names = [name.removeprefix("#") for name in columns]
     widths = [max(cell_len(row[at]) for row in [names, *cells]) for at in range(len(names))]
-    fitting = cut_widths(widths, console.width - COLUMN_GAP * (len(names) - 1) - EDGES)
+    room = console.width - COLUMN_GAP * (len(names) - 1) - EDGES
+    if cells and not is_legible(columns, cells, room):
+        _stack(names, cells, console.width)
+        return
+    fitting = cut_widths(widths, room)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name, title, width in zip(columns, names, fitting, strict=True):
         table.add_column(

@@ -114,14 +114,15 @@ def _bring_back(topic: str, group: str, chosen: dict[str, bool], how: dead.DeadO
     rows = 0
     if chosen["waiting"]:
         rows = use(how.url, lambda mq: mq.admin.retry_group(topic, group, dry_run=True))
-    letters = dead.of_topic(how.url, group, topic) if chosen["dead"] else {}
-    text = f"{rows} that wait for a retry and {len(letters)} dead letters"
-    result: dict[str, Any] = {"waiting": rows, "dead": len(letters), "failed": []}
+    letters = dead.of_topic(how.url, group, topic) if chosen["dead"] else None
+    count = len(letters.ids) if letters is not None else 0
+    text = f"{rows} that wait for a retry and {count} dead letters"
+    result: dict[str, Any] = {"waiting": rows, "dead": count, "failed": []}
     if not how.dry_run:
         confirm(f"Hand out {text} of group {group} on {topic} again?", yes=how.yes)
         if chosen["waiting"]:
             result["waiting"] = use(how.url, lambda mq: mq.admin.retry_group(topic, group))
-        if letters:
+        if letters is not None and count:
             done = dead.resend_these(how, group, letters)
             result |= {"dead": done["handled"], "failed": done["failed"]}
     if how.as_json:

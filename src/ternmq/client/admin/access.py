@@ -3,9 +3,9 @@
 import asyncio
 import secrets
 
-from ternmq.client.admin.calls import AdminCalls
 from ternmq.client.model.arguments import typed_calls
 from ternmq.client.model.durations import Duration, seconds_of
+from ternmq.client.transport.admin_calls import AdminCalls
 from ternmq.core.errors import IdentityNotFound
 from ternmq.core.ids import check_name
 from ternmq.security.access.rights import check_grant, check_pattern

@@ -16,9 +16,22 @@ from ternmq.client.admin.groups import GroupAdmin
 from ternmq.client.admin.servers import ServerAdmin
 from ternmq.client.admin.topics import TopicAdmin
 from ternmq.client.admin.transactions import TransactionAdmin
+from ternmq.client.inspection.figures import FigureAdmin
+from ternmq.client.inspection.rows import InspectionAdmin
+from ternmq.client.inspection.sessions import SessionAdmin
 
 
-class Admin(TopicAdmin, GroupAdmin, SetAsideAdmin, TransactionAdmin, ServerAdmin, AccessAdmin):
+class Admin(
+    TopicAdmin,
+    GroupAdmin,
+    SetAsideAdmin,
+    TransactionAdmin,
+    ServerAdmin,
+    AccessAdmin,
+    InspectionAdmin,
+    SessionAdmin,
+    FigureAdmin,
+):
     """`mq.admin`."""
 
     def tolerant(self) -> "Admin":

@@ -3,13 +3,19 @@
 Both lie in hidden topics, one on each broker group, and are named by ranges of sequences there.
 """
 
-from ternmq.client.admin.calls import AdminCalls
 from ternmq.client.model.arguments import typed_calls
+from ternmq.client.transport.admin_calls import AdminCalls
+from ternmq.client.transport.fan_out import named
 from ternmq.wire.messages.dead_letters import (
     DeadDone,
     DeadFind,
+    DeadGroup,
+    DeadGroups,
+    DeadGroupsFind,
     DeadHandle,
     DeadOpen,
+    DeadRecall,
+    DeadRecalled,
     RefusedFind,
     RefusedHandle,
 )
@@ -46,6 +52,43 @@ class SetAsideAdmin(AdminCalls):
         """Delete dead letters."""
         wanted = DeadHandle(group=group, ranges=ranges)
         return await self._one(Command.DEAD_DELETE, wanted, DeadDone, broker_group)
+
+    async def dead_groups(self) -> list[DeadGroup]:
+        """Groups that have dead letters, and how many of those nobody has handled yet; one entry
+        for each broker group."""
+        found: list[DeadGroup] = []
+        for name in await self._fan_out.groups():
+            after, more = "", True
+            while more:
+                wanted = DeadGroupsFind(after=after)
+                answers = await self._fan_out.ask(Command.DEAD_GROUPS, wanted, DeadGroups, [name])
+                page = answers.get(name, DeadGroups(groups=[]))
+                found += [named(name, each) for each in page.groups]
+                after = page.following
+                more = bool(after)
+        return found
+
+    async def recall_dead_letters(
+        self, group: str, topic: str, ranges: Ranges | None = None, broker_group: str = ""
+    ) -> int:
+        """Take back letters of a topic that were sent again and that nobody was handed yet: they
+        are open letters once more, with the reason they had. `ranges`: only these letters of
+        `%dead.GROUP`. Returns how many; the others are with consumers, or were."""
+        chosen = [broker_group] if broker_group or ranges else await self._fan_out.groups()
+        taken = 0
+        for name in chosen:
+            owner = await self._fan_out.only("a position", name)
+            after, more = 0, True
+            while more:
+                wanted = DeadRecall(group=group, topic=topic, ranges=ranges or [], after=after)
+                answers = await self._fan_out.ask(
+                    Command.DEAD_RECALL, wanted, DeadRecalled, [owner]
+                )
+                done = answers.get(owner, DeadRecalled(taken=0))
+                taken += done.taken
+                after = done.following
+                more = bool(after)
+        return taken
 
     async def open_refused(self, topic: str, broker_group: str = "") -> Ranges:
         """Sequences in the topic `%refused.TOPIC` (over the limit) not resent or deleted."""

@@ -7,7 +7,8 @@ whose answers are durable, so repeating a call after a lost connection is safe.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -22,14 +23,17 @@ from ternmq.wire.messages.delays import (
     DelayAction,
     DelayChange,
     DelayChanged,
+    DelayContents,
     DelayCountQuery,
     DelayCounts,
+    DelayedContent,
     DelayFind,
     DelayLedger,
     DelayLedgerLine,
     DelayLedgerQuery,
     DelayRow,
     DelayRows,
+    DelayShow,
 )
 from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.servers import Route, Withdraw
@@ -38,6 +42,9 @@ from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, T
 
 PAGE_ROWS = 1_000
+AT_ONCE = 50
+"""Changes that are under way together."""
+FAILED = "failed"
 
 Delayed = Receipt | DelayRow | str | bytes
 """Which delayed message: its receipt, a row of `rows`, or its id."""
@@ -55,6 +62,24 @@ class CancelResult(StrEnum):
     """Too late: it is in the broker, or certainly on its way there."""
     UNKNOWN = "unknown"
     """No delay server has a message of that id (or it was dispatched long ago)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayPage:
+    """Some of the messages that wait, and how to get the next ones."""
+
+    rows: list[DelayRow]
+    following: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelaysChanged:
+    """What became of many messages that were to be changed."""
+
+    counts: Mapping[str, int]
+    """By `CancelResult`, or "failed"."""
+    failed: list[tuple[Delayed, str]]
+    """Those whose server did not answer, and why: ask again."""
 
 
 @typed_calls
@@ -149,6 +174,73 @@ class Delays:
                 break
         return found
 
+    async def page(
+        self,
+        *,
+        topic: str = "",
+        key: str = "",
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int = 100,
+        after: str = "",
+    ) -> DelayPage:
+        """A page of what waits, and in `following` what the next page wants as `after`; empty at
+        the end. Of several delay servers one after the other, each by due time."""
+        server, _, cursor = after.rpartition(":")
+        left = sorted(name for name in await self._everybody() if name >= server)
+        rows: list[DelayRow] = []
+        while left and len(rows) < limit:
+            find = DelayFind(
+                topic=topic,
+                key=key,
+                from_ms=0 if start is None else time_ms(start),
+                to_ms=0 if end is None else time_ms(end),
+                after=cursor_bytes(cursor) if left[0] == server else b"",
+                limit=min(PAGE_ROWS, limit - len(rows)),
+            )
+            link = self._cluster.server(left[0], "delay")
+            answer = await self._cluster.ask(link, Command.DELAY_FIND, find, DelayRows)
+            rows += answer.rows
+            server, cursor = left[0], answer.next.hex()
+            if not cursor:
+                left = left[1:]
+        return DelayPage(rows=rows, following=_following(left, server, cursor))
+
+    async def show(self, message: Delayed) -> list[DelayedContent]:
+        """A message that waits, with body, tag and properties; none: no delay server has it."""
+        change = _change("cancel", message, None, None)  # Only for the place that it names.
+        wanted = DelayShow(id=change.id, topic=change.topic, due_at_ms=change.due_at_ms)
+        answers = await self._ask_all(Command.DELAY_SHOW, wanted, DelayContents)
+        return [content for answer in answers for content in answer.messages]
+
+    async def change_many(
+        self,
+        action: DelayAction,
+        messages: Sequence[Delayed],
+        *,
+        at: object = None,
+        delay: object = None,
+        on_progress: Callable[[Mapping[str, int]], None] = lambda _: None,
+    ) -> DelaysChanged:
+        """Cancel, reschedule or fire many, and count how many came to which result, told after
+        every step, too. What could not be done is named with the reason; may be repeated."""
+        counts: dict[str, int] = {}
+        failed: list[tuple[Delayed, str]] = []
+
+        async def one(message: Delayed) -> str:
+            try:
+                return str(await self.change(action, message, at=at, delay=delay))
+            except Unavailable as error:
+                failed.append((message, error.message))
+                return FAILED
+
+        for first in range(0, len(messages), AT_ONCE):
+            results = await asyncio.gather(*map(one, messages[first : first + AT_ONCE]))
+            for result in results:
+                counts[result] = counts.get(result, 0) + 1
+            on_progress(dict(counts))
+        return DelaysChanged(counts=counts, failed=failed)
+
     async def counts(
         self, topic: str = "", start: datetime | None = None, end: datetime | None = None
     ) -> DelayCounts:
@@ -222,6 +314,20 @@ class Delays:
                 return error
 
         return await asyncio.gather(*(ask(group) for group in groups))
+
+
+def cursor_bytes(cursor: str) -> bytes:
+    try:
+        return bytes.fromhex(cursor)
+    except ValueError:
+        raise BadRequest("this is not the `following` of a page") from None
+
+
+def _following(left: Sequence[str], server: str, cursor: str) -> str:
+    """Where the next page begins: in the middle of a server, or with the next one."""
+    if not left:
+        return ""
+    return f"{server}:{cursor}" if left[0] == server else f"{left[0]}:"
 
 
 def id_bytes(message_id: str | bytes) -> bytes:

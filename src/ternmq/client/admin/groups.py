@@ -7,12 +7,12 @@ their broker group.
 from collections.abc import Callable
 from typing import Any
 
-from ternmq.client.admin.calls import AdminCalls
 from ternmq.client.admin.merge_answers import ResetDone, merged_group, reset_done
 from ternmq.client.admin.replay import Replay, ReplayProgress, run_replay
 from ternmq.client.admin.settings import change_of
 from ternmq.client.model.arguments import typed_calls
 from ternmq.client.model.start import StartLike, make_start
+from ternmq.client.transport.admin_calls import AdminCalls
 from ternmq.client.transport.fan_out import named, not_answered
 from ternmq.core.errors import BadRequest
 from ternmq.wire.messages.groups import (

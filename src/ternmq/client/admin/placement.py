@@ -5,8 +5,8 @@ Meta decides; the brokers move what has to move, and these calls do not wait for
 
 from collections.abc import Sequence
 
-from ternmq.client.admin.calls import AdminCalls
 from ternmq.client.model.arguments import typed_calls
+from ternmq.client.transport.admin_calls import AdminCalls
 from ternmq.wire.messages.order_keys import (
     PlaceChange,
     Placed,

@@ -4,13 +4,15 @@ Topics belong to meta; what is stored of them lies on the brokers, so positions 
 of every broker group. Limits of applications stand here too: they hold over all topics.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from ternmq.client.admin.calls import AdminCalls
 from ternmq.client.admin.settings import change_of, checked
 from ternmq.client.model.arguments import typed_calls
 from ternmq.client.model.start import StartLike, make_start
 from ternmq.client.sealing.keyring import subject_digest
+from ternmq.client.transport.admin_calls import AdminCalls
+from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import named
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.core.log import get_logger
@@ -45,6 +47,8 @@ from ternmq.wire.record import Record
 BODY_SIZE_MAX = 4 * MIB
 TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
 
+FIGURES_AT_ONCE = 1_000
+
 log = get_logger()
 
 
@@ -55,6 +59,13 @@ def topic_missing(topic: str, error: TopicNotFound) -> TopicNotFound:
     if topic.startswith(REFUSED_PREFIX):
         return TopicNotFound(f"nothing of topic {plain_name(topic)!r} was put aside")
     return error
+
+
+async def topic_exists(cluster: Cluster, topic: str) -> bool:
+    """Whether the meta servers know it."""
+    asked = TopicFind(prefix=topic, limit=1)
+    known = await cluster.ask_meta(Command.TOPIC_LIST, asked, Topics)
+    return topic in [each.name for each in known.topics]
 
 
 @typed_calls
@@ -118,6 +129,16 @@ class TopicAdmin(AdminCalls):
         """Delete a topic with its messages and groups."""
         await self._cluster.ask_meta(Command.TOPIC_DELETE, TopicNamed(name=name), Record)
 
+    async def topic_figures(self, topic: str | Sequence[str]) -> list[TopicFigures]:
+        """Rates, refusals and what was put aside, of a topic or several, of each broker group."""
+        topics = [topic] if isinstance(topic, str) else list(topic)
+        found: list[TopicFigures] = []
+        for at in range(0, len(topics), FIGURES_AT_ONCE):
+            find = TopicFiguresFind(topics=topics[at : at + FIGURES_AT_ONCE])
+            answers = await self._fan_out.ask(Command.TOPIC_FIGURES, find, AllTopicFigures)
+            found += [named(name, each) for name, some in answers.items() for each in some.topics]
+        return found
+
     async def topic_keys(self, topic: str) -> list[TopicKey]:
         """The data keys of an encrypted topic, newest first, without what is wrapped."""
         asked = TopicKeyQuery(topic=topic)
@@ -130,12 +151,6 @@ class TopicAdmin(AdminCalls):
             raise BadRequest("subject is empty; it is what was given to send(subject=…)")
         wanted = KeyErase(digest=subject_digest(subject), topic=topic)
         return (await self._cluster.ask_meta(Command.KEY_ERASE, wanted, KeyErased)).topics
-
-    async def topic_figures(self, topic: str) -> list[TopicFigures]:
-        """Rates, refusals and what was put aside, of each broker group."""
-        find = TopicFiguresFind(topics=[topic])
-        answers = await self._fan_out.ask(Command.TOPIC_FIGURES, find, AllTopicFigures)
-        return [named(name, each) for name, answer in answers.items() for each in answer.topics]
 
     async def set_limit(self, app: str, **changes: Any) -> AppLimit:
         """Limit an application on all topics together: rate, bytes_rate, consume_rate,

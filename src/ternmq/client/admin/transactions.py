@@ -4,9 +4,9 @@ from typing import Literal, Unpack
 
 import msgspec
 
-from ternmq.client.admin.calls import AdminCalls
 from ternmq.client.model.arguments import typed_calls
 from ternmq.client.transactions.half_sender import HalfWanted, half_id, make_half_find
+from ternmq.client.transport.admin_calls import AdminCalls
 from ternmq.client.transport.fan_out import named
 from ternmq.core.errors import TransactionNotFound
 from ternmq.wire.messages.groups import (

@@ -15,7 +15,7 @@ from functools import partial
 
 from ternmq.client.consuming.pending_acks import PendingAcks
 from ternmq.client.model.delivery import Outcome
-from ternmq.core.errors import TernError, Unavailable
+from ternmq.core.errors import Closed, TernError, Unavailable
 from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
@@ -206,6 +206,11 @@ class AckSender:
     async def flush(self) -> None:
         """Wait until the broker has everything that was settled so far; as long as it goes
         on answering, also longer than the time-out."""
+        if self._stopped and self.pending:
+            raise Closed(
+                "the consumer that got this message is closed: what it had not settled by then "
+                "went back to its group and comes again"
+            )
         try:
             while self.pending or self._riding or self._sending:
                 async with asyncio.timeout(self._timeout):

@@ -172,7 +172,7 @@ class Subscription:
 
     async def _stay(self) -> None:
         """Come back whenever the connection is lost."""
-        attempts = Attempts()
+        attempts = Attempts(link=self._link)
         while True:
             await self._away.wait()
             try:

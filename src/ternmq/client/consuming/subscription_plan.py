@@ -49,6 +49,7 @@ class ConsumerOptions(GroupOptions, total=False):
     tag: str | None
     ordered: bool
     attempts_max: int | None
+    create: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,8 @@ class SubscriptionPlan:
     filter: str = ""
     ordered: bool = False
     attempts_max: int | None = None
+    create: bool = True
+    """Topics that are not there are made, where the broker does that."""
     declared: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the group that the code says, as they are sent."""
 
@@ -105,6 +108,7 @@ def make_plan(
         filter=options.get("filter") or "",
         ordered=bool(options.get("ordered")),
         attempts_max=options.get("attempts_max"),
+        create=options.get("create", True),
         declared=declared_settings(options),
     )
 

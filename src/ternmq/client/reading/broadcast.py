@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+from ternmq.batch.selector.filter import parse_filter
 from ternmq.client.admin.admin import Admin
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.arguments import check_typed_options, check_value
@@ -41,6 +42,8 @@ class BroadcastOptions(TypedDict, total=False):
     position: str | Path | None
     codec: Codec | CodecName | None
     broker_group: str
+    tag: str
+    filter: str
     from_: Literal["master", "replica"]
 
 
@@ -55,6 +58,7 @@ class Broadcast:
         check_typed_options("broadcast", options, BroadcastOptions, but=("codec", "from_"))
         self._from_replica = from_replica(options.get("from_", "master"))
         find_codec(options.get("codec"))
+        parse_filter(options.get("tag", ""), options.get("filter", ""))
         self._cluster = cluster
         self._topic = topic
         self._options = options
@@ -98,7 +102,7 @@ class Broadcast:
         if self._next is None:
             raise BadRequest("use broadcast() in 'async with' ('with' in ternmq.sync)")
         read: ReadOptions = {"start": self._next, "follow": True}
-        for name in ("codec", "broker_group", "from_"):
+        for name in ("codec", "broker_group", "tag", "filter", "from_"):
             if name in self._options:
                 read[name] = self._options[name]
         reader = Reader(self._cluster, self._topic, read, self._config, late_start=self._begun)

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TypedDict
 
 from ternmq.batch.envelope import read_envelopes
+from ternmq.client.admin.topics import topic_exists
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.arguments import check_typed_options, check_value
 from ternmq.client.model.codec import find_codec
@@ -34,7 +35,6 @@ from ternmq.discovery.hidden_topics import DEAD_PREFIX, LANE_PREFIX, REFUSED_PRE
 from ternmq.wire.messages.publish import FOUND_LIMIT, Find, FoundPlace, FoundPlaces
 from ternmq.wire.messages.pull import DELIVERED
 from ternmq.wire.messages.read import Read
-from ternmq.wire.messages.topics import TopicFind, Topics
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack
 
@@ -142,9 +142,7 @@ class FindCall:
 
     async def _must_exist(self, topic: str) -> None:
         """Nothing was found: a misspelt topic is an error, not an empty answer."""
-        asked = TopicFind(prefix=topic, limit=1)
-        known = await self._cluster.ask_meta(Command.TOPIC_LIST, asked, Topics)
-        if topic not in [each.name for each in known.topics]:
+        if not await topic_exists(self._cluster, topic):
             raise TopicNotFound(
                 f"there is no topic {topic!r}; leave it out to look in all, 'tern topic list' "
                 "shows them"

@@ -7,13 +7,19 @@ several, a sequence needs `broker_group=`, or is given for each, as `{"east": 7,
 broker group that is away makes the call fail, unless `missing=` (a dict) takes its name. While
 messages are shown, the next piece is already asked for. Who follows also gets broker groups that
 are added.
+
+`group=` begins where a consumer group stands, and leaves out what it has settled by then; from a
+replica that works while nobody leads (R19). Nothing is leased: whoever reads so shows the same
+messages, and the group gets them all the same when it is led again. `tag=` and `filter=` are looked
+at here, not by the broker.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
 from typing import Literal, TypedDict
 
+from ternmq.batch.selector.filter import parse_filter
 from ternmq.client.admin.topics import topic_missing
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.arguments import check_typed_options, check_value, fits
@@ -31,6 +37,7 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
+from ternmq.core.range_set import RangeSet
 from ternmq.discovery.hidden_topics import plain_name
 from ternmq.wire.messages.groups import Start
 from ternmq.wire.messages.read import Seek, Sought
@@ -56,6 +63,9 @@ class ReadOptions(TypedDict, total=False):
     codec: Codec | CodecName | None
     broker_group: str
     missing: Missing | None
+    group: str
+    tag: str
+    filter: str
     from_: Literal["master", "replica"]
 
 
@@ -86,6 +96,10 @@ class Reader:
                 f"end is {typed(self._end)}; it is an aware datetime, a sequence, or a dict of "
                 "sequences by broker group; leave it out for what is there now, follow=True goes on"
             )
+        self._group = _group_of(options)
+        self._filter = parse_filter(options.get("tag", ""), options.get("filter", ""))
+        self._settled: dict[str, RangeSet] = {}
+        """By broker group: what `group` needs no more."""
         self._follow = options.get("follow", False)
         if self._follow and self._end is not None:
             raise BadRequest("read() goes either to an end or follows, not both")
@@ -144,10 +158,26 @@ class Reader:
                 [
                     MessageBatch([(delivery, at, stop)])
                     for delivery in deliveries
-                    for at, stop in delivery.ranges
+                    for at, stop in self._wanted(delivery)
                 ],
                 piece.following,
             )
+
+    def _wanted(self, delivery: Delivery) -> Iterable[tuple[int, int]]:
+        """The rows of a batch that are shown."""
+        ranges: Iterable[tuple[int, int]] = delivery.ranges
+        settled = self._settled.get(delivery.broker_group)
+        if settled is not None:
+            base = delivery.base
+            ranges = [
+                (first - base, end - base)
+                for at, stop in ranges
+                for first, end in settled.gaps(base + at, base + stop)
+            ]
+        if self._filter is None:
+            return ranges
+        passing = RangeSet(self._filter.rows(delivery.batch))
+        return [part for at, stop in ranges for part in passing.overlap(at, stop)]
 
     async def _walk(self, group: str, first: int, end: int) -> AsyncIterator[Page]:
         """From a replica, if so wanted, and what it does not have from the master."""
@@ -240,11 +270,40 @@ class Reader:
         return [*masters, *(group for group in away if self._cluster.has_replica(group))]
 
     async def _seek(self, start: Start, groups: list[str]) -> dict[str, Sought]:
-        seek = Seek(topic=self._topic, start=start)
         try:
+            if self._group and start is self._start:
+                return await self._seek_group(start, groups)
+            seek = Seek(topic=self._topic, start=start)
             return await self._fan_out.ask(Command.SEEK, seek, Sought, groups)
         except TopicNotFound as error:
             raise topic_missing(self._topic, error) from None
+
+    async def _seek_group(self, start: Start, groups: list[str]) -> dict[str, Sought]:
+        """Where the group stands; where it never was, all of it."""
+        seek = Seek(topic=self._topic, start=start, group=self._group)
+        found, absent = await self._fan_out.try_all(Command.SEEK, seek, Sought, groups)
+        for group, sought in found.items():
+            if sought.group != self._group:
+                raise BadRequest(
+                    f"the broker group {group!r} is of a release that does not say where a group "
+                    "stands; leave group= out, or upgrade it"
+                )
+            self._settled[group] = RangeSet(sought.settled)
+        if absent and not found:
+            raise next(iter(absent.values()))
+        if absent:
+            whole = Seek(topic=self._topic, start=start)
+            found |= await self._fan_out.ask(Command.SEEK, whole, Sought, list(absent))
+        return found
+
+
+def _group_of(options: ReadOptions) -> str:
+    group = options.get("group", "")
+    if group:
+        check_name("group", group)
+        if "start" in options:
+            raise BadRequest("read() begins at start= or where group= stands, not both")
+    return group
 
 
 def from_replica(source: object) -> bool:

@@ -6,9 +6,10 @@ groups are in the file, so a message that had arrived is recognised and not stor
 
 Messages go out in the order they came in, one batch at a time, as many as have gathered. A broker
 that is away is waited for, without end; a message that is refused for good is told to its sender
-and left behind. Belongs to one event loop and one process. Never delivers a message to a second
-broker group: the one it was given to first is the only one that knows whether it has it. Only one
-that says that an order key has `Moved` certainly has not.
+and left behind, or, where nobody waits for it, kept for people (`connect(unsent=)`, D10). Belongs
+to one event loop and one process. Never delivers a message to a second broker group: the one it was
+given to first is the only one that knows whether it has it. Only one that says that an order key
+has `Moved` certainly has not.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.client.model.receipt import BatchReceipt, Published, Receipt
 from ternmq.client.model.stored_message import pack, read, unpack
 from ternmq.client.producing.deliver_once import Outcome, SendsOnce, away, choose_group, deliver
+from ternmq.client.producing.producer import KeepUnsent
 from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.client.spool.spool_file import SpoolEntry, SpoolFile
@@ -72,9 +74,11 @@ class Spool:
         size_max: int,
         clock: Clock,
         on_error: OnFailure,
+        keep_unsent: KeepUnsent | None = None,
     ) -> None:
         self._mq = mq
         self._on_error = on_error
+        self._keep_unsent = keep_unsent
         self._file = SpoolFile(directory, size_max=size_max)
         self._identity = ProducerIdentity(clock)
         self._line: deque[SpooledMessage] = deque()
@@ -251,7 +255,7 @@ class Spool:
             return False
         if isinstance(outcome, TernError):
             if future is None:
-                self._on_error(waiting.entry.topic, outcome)
+                self._refused(waiting.entry, outcome)
             elif not future.done():
                 future.set_exception(outcome)
             return True
@@ -261,6 +265,13 @@ class Spool:
             if future is not None and not future.done():
                 future.set_result(Receipt(waiting.published, 0))
         return True
+
+    def _refused(self, entry: SpoolEntry, error: TernError) -> None:
+        """For good, and nobody waits for it: it may be of an earlier life of this producer."""
+        if self._keep_unsent is not None:
+            id = id_to_text(int.from_bytes(entry.id, "big"))
+            self._keep_unsent(id, entry.topic, unpack(entry.content, id), error)
+        self._on_error(entry.topic, error)
 
     def _settle(self, batch: Sequence[SpooledMessage], settled: set[int]) -> bool:
         """Forget the settled ones; those that stay keep their places."""

@@ -16,7 +16,7 @@ from ternmq.client.config import ClientConfig
 from ternmq.client.model.outgoing import SendOptions, adopt_outgoing
 from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.producing.accumulator import Row
-from ternmq.client.producing.producer import Producer
+from ternmq.client.producing.producer import KeepUnsent, Producer
 from ternmq.client.producing.send_buffer import Stats
 from ternmq.client.producing.send_once import OnceReceipt, OnceSender
 from ternmq.client.spool.spool import Spool, SpooledMessage, joined
@@ -28,15 +28,22 @@ from ternmq.core.errors import BadRequest, BufferFull, TernError
 class SpoolingProducer(Producer):
     """Everything one client sends, through a spool."""
 
-    def __init__(self, cluster: Cluster, config: ClientConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ClientConfig,
+        clock: Clock,
+        keep_unsent: KeepUnsent | None = None,
+    ) -> None:
         assert config.spool is not None
-        super().__init__(cluster, config, clock)
+        super().__init__(cluster, config, clock, keep_unsent)
         self._spool = Spool(
             Path(config.spool),
             _Once(cluster, config, clock),
             size_max=config.spool_size_max,
             clock=clock,
             on_error=self._refused,
+            keep_unsent=keep_unsent,
         )
 
     async def send(self, topic: str, body: Any, options: SendOptions) -> Receipt:

@@ -10,17 +10,19 @@ error (`confirming/confirm.py`), nor for batches, which wait without a task of t
 import asyncio
 from math import inf
 
-from ternmq.client.transport.link import back_off
+from ternmq.client.transport.link import Link, back_off
 from ternmq.core.errors import TernError
 
 
 class Attempts:
     """Failures in a row."""
 
-    __slots__ = ("_give_up_at", "_loop", "failures")
+    __slots__ = ("_give_up_at", "_link", "_loop", "failures")
 
-    def __init__(self, within: float = inf) -> None:
-        """`within`: seconds from now after which a failure is final."""
+    def __init__(self, within: float = inf, link: Link | None = None) -> None:
+        """`within`: seconds from now after which a failure is final. `link`: to the server that is
+        tried; news of where it is end the waiting."""
+        self._link = link
         self._loop = asyncio.get_running_loop()
         self._give_up_at = self._loop.time() + within
         self.failures = 0
@@ -34,7 +36,8 @@ class Attempts:
     async def wait(self, at_least: float = 0.0) -> None:
         """Wait for the next attempt, whatever went wrong."""
         self.failures += 1
-        await asyncio.sleep(max(at_least, back_off(self.failures)))
+        pause = max(at_least, back_off(self.failures))
+        await (asyncio.sleep(pause) if self._link is None else self._link.rest(pause))
 
     def worked(self) -> None:
         self.failures = 0

@@ -28,6 +28,7 @@ ORDERS = frozenset(
         Command.GROUP_RETRY,
         Command.KEY_RESUME,
         Command.CONSUMER_PAUSE,
+        Command.DEAD_RECALL,
     }
 )
 """What changes something; the others only ask."""

@@ -52,6 +52,8 @@ class Link:
         self._opening: asyncio.Task[Connection] | None = None
         self._failures = 0
         self._open_after = 0.0
+        self._moved: asyncio.Event | None = None
+        """There while somebody rests: news of the server ends that."""
         self._closed = False
         self.connection: Connection | None = None
         """None while there is none; requests may be started on it without awaiting."""
@@ -85,7 +87,7 @@ class Link:
         loop = asyncio.get_running_loop()
         wait = self._open_after - loop.time()
         if wait > 0:
-            await asyncio.sleep(wait)
+            await self.rest(wait)
         try:
             address = await self._find()
             connection = await Connection.open(address, self._greeting, timeout=self._timeout)
@@ -131,10 +133,22 @@ class Link:
 
     def move(self, address: str) -> None:
         """The server is at this address now: a connection to another one is of no more use, even
-        if it still stands."""
+        if it still stands; and who rests after failures has no reason to."""
         connection = self.connection
         if connection is not None and connection.address != address:
             connection.give_up(Unavailable(f"it is at {address} now, not {connection.address}"))
+        elif connection is None:
+            self._failures = 0
+            if self._moved is not None:
+                self._moved.set()
+
+    async def rest(self, seconds: float) -> None:
+        """Wait before the next attempt; not longer than until there is news of the server."""
+        if self._moved is None or self._moved.is_set():
+            self._moved = asyncio.Event()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._moved.wait()
 
     async def close(self) -> None:
         self._closed = True

@@ -1,4 +1,4 @@
-"""DELAY_FIND, DELAY_COUNT, DELAY_LEDGER: finds messages by id, lists and counts them.
+"""DELAY_FIND, DELAY_SHOW, DELAY_COUNT, DELAY_LEDGER: finds messages by id, lists and counts them.
 
 Everything that was safe when the question came is in the answer. A hint where a row lies is looked
 at first; a wrong one costs time and never changes the answer. Pages of a listing go hour by hour,
@@ -23,6 +23,7 @@ from ternmq.delay.operations.listing import (
     ListedRow,
     ListingFilter,
     Searched,
+    contents,
     first_rows,
     readable_ids,
     search,
@@ -30,18 +31,23 @@ from ternmq.delay.operations.listing import (
 from ternmq.delay.timing.engine import Engine
 from ternmq.delay.timing.scheduler import Scheduler
 from ternmq.wire.messages.delays import (
+    DelayContents,
     DelayCountQuery,
     DelayCounts,
+    DelayedContent,
     DelayFind,
     DelayLedger,
     DelayLedgerLine,
     DelayLedgerQuery,
     DelayRow,
     DelayRows,
+    DelayShow,
     DelayState,
 )
 
 LIMIT_MAX = 1000
+SHOWN_MAX = 4
+"""Messages of one id that are shown with their bodies: an answer has to fit into a frame."""
 _CURSOR = struct.Struct("<qqq")  # hour, due, row
 STATES: dict[int, DelayState] = {
     PENDING: "pending",
@@ -140,6 +146,24 @@ class DelayFinder:
                 )
             )
         return DelayRows(rows=found)
+
+    async def show(self, query: DelayShow) -> DelayContents:
+        """The messages of one id that wait, with what is in them."""
+        found: list[DelayedContent] = []
+        seen: set[int] = set()
+        async for hour, _ in self.by_id(query.id, query.topic, query.due_at_ms):
+            if hour.start in seen or len(found) >= SHOWN_MAX:
+                continue
+            seen.add(hour.start)
+            wanted = ListingFilter(
+                topic_id=self._topic_id(query.topic),
+                message_id=query.id,
+                limit=SHOWN_MAX - len(found),
+            )
+            hold = await self._hold(hour)
+            nothing: list[DelayedContent] = []
+            found += await self._of_hour(hour, nothing, contents, self._engine.store, hold, wanted)
+        return DelayContents(messages=found)
 
     # Lists
 

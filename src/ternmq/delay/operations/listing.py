@@ -13,10 +13,13 @@ import numpy as np
 from ternmq.batch.layout import Column, ColumnPart
 from ternmq.batch.readable import read_or, why_unreadable
 from ternmq.batch.view import BatchView
+from ternmq.core.units import MIB
 from ternmq.delay.hours.decision_book import INTENDED, STATE
 from ternmq.delay.hours.hour_index import HourIndex, IndexedRows
 from ternmq.delay.store.store import DelayStore
-from ternmq.wire.messages.delays import DelayRow
+from ternmq.wire.messages.delays import DelayedContent, DelayRow
+
+BODY_SIZE_MAX = MIB
 
 
 class ListedRow(NamedTuple):
@@ -92,8 +95,35 @@ def readable_ids(view: BatchView, rows: list[int]) -> list[bytes] | None:
         return None
 
 
+def contents(store: DelayStore, hour: Hold, wanted: ListingFilter) -> list[DelayedContent]:
+    """The first pending rows with what is in them."""
+    return [_content(store, hour, place) for place in _places(store, hour, wanted)]
+
+
+def _content(store: DelayStore, hour: Hold, place: np.void) -> DelayedContent:
+    view = store.record(hour.start, int(place["at"]), int(place["size"]))
+    inside = int(place["row"]) - int(place["first"])
+    return DelayedContent(
+        row=_row(store, hour, place, {}),
+        body=read_or(view.body, inside, b"")[:BODY_SIZE_MAX],
+        tag=read_or(view.tag, inside, None),
+        order_key=read_or(view.order_key, inside, None),
+        properties=read_or(view.properties, inside, {}),
+        app=read_or(view.origin_app, inside, ""),
+    )
+
+
 def first_rows(store: DelayStore, hour: Hold, wanted: ListingFilter) -> list[tuple[int, DelayRow]]:
     """(row, what it is) of the first pending rows by due time."""
+    reasons: dict[int, str] = {}
+    return [
+        (int(place["row"]), _row(store, hour, place, reasons))
+        for place in _places(store, hour, wanted)
+    ]
+
+
+def _places(store: DelayStore, hour: Hold, wanted: ListingFilter) -> np.ndarray:
+    """Where the first pending rows are, by due time."""
     best = np.zeros(0, _PLACE)
     at = 0
     while at < hour.length:
@@ -101,8 +131,7 @@ def first_rows(store: DelayStore, hour: Hold, wanted: ListingFilter) -> list[tup
         for entry in step.entries:
             best = _best(best, _matching(store, hour, entry, wanted), wanted.limit)
         at = step.upto
-    reasons: dict[int, str] = {}
-    return [(int(place["row"]), _row(store, hour, place, reasons)) for place in best]
+    return best
 
 
 _PLACE = np.dtype(

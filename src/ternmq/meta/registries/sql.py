@@ -29,11 +29,13 @@ from ternmq.meta.registries.registry import (
     check_names,
 )
 from ternmq.meta.registries.sql_engine import (
+    SqliteRoom,
     draw_ids_after,
     hold_ids,
     server_engine,
     shown,
     sqlite_engine,
+    wants_room,
     worth_repeating,
 )
 from ternmq.meta.registries.sql_heard import heard_by_others, put_heard
@@ -68,8 +70,11 @@ T = TypeVar("T")
 class SqlRegistry:
     """Implements `registry.Registry`."""
 
-    def __init__(self, engine: sa.Engine, *, description: str) -> None:
+    def __init__(
+        self, engine: sa.Engine, *, description: str, room: SqliteRoom | None = None
+    ) -> None:
         self._engine = engine
+        self._room = room
         self._description = description
         self._cluster = ""
         self._holder = secrets.token_hex(8)
@@ -77,16 +82,18 @@ class SqlRegistry:
     @classmethod
     def open_sqlite(cls, path: Path) -> "SqlRegistry":
         """Open or make the registry file; raises `BadConfig`, `Corrupt`, `DiskFull`."""
-        return cls._open(sqlite_engine(path), description=f"sqlite {path}")
+        return cls._open(sqlite_engine(path), f"sqlite {path}", SqliteRoom(path))
 
     @classmethod
     def open_server(cls, url: sa.URL) -> "SqlRegistry":
         """Open or make the registry in a database; raises `BadConfig`, `Unavailable`."""
-        return cls._open(server_engine(url), description=shown(url))
+        return cls._open(server_engine(url), shown(url))
 
     @classmethod
-    def _open(cls, engine: sa.Engine, *, description: str) -> "SqlRegistry":
-        registry = cls(engine, description=description)
+    def _open(
+        cls, engine: sa.Engine, description: str, room: SqliteRoom | None = None
+    ) -> "SqlRegistry":
+        registry = cls(engine, description=description, room=room)
         try:
             registry._repeated(lambda connection: _create_tables(connection, description))
             version = registry._repeated(lambda c: _kept(c, "schema_version", str(SCHEMA_VERSION)))
@@ -228,13 +235,18 @@ class SqlRegistry:
         self._engine.dispose()
 
     def _repeated(self, work: Callable[[sa.Connection], T]) -> T:
-        """Run a transaction again when another one was in its way."""
+        """Run a transaction again when another one was in its way, or room could be made."""
         attempt = 0
         while True:
             try:
                 with self._engine.begin() as connection:
-                    return work(connection)
+                    done = work(connection)
+                if self._room is not None:
+                    self._room.keep()
+                return done
             except exc.DBAPIError as error:
+                if self._room is not None and wants_room(error) and self._room.make(self._engine):
+                    continue
                 attempt += 1
                 if attempt == ATTEMPTS_MAX or not worth_repeating(error):
                     raise _translated(error, self._description) from error

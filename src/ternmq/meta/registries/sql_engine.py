@@ -6,6 +6,7 @@ waits longer than `CONNECT_S` for a server that is away. Isolation is READ COMMI
 what must not be overtaken takes a row lock.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from ternmq.core.errors import BadConfig
+from ternmq.storage.files.disk import RealDisk
+from ternmq.storage.files.reserve import ReserveFile
 
 CONNECT_S = 5
 LOCK_S = 10
@@ -43,6 +46,36 @@ def sqlite_engine(path: Path) -> sa.Engine:
         cursor.close()
 
     return engine
+
+
+class SqliteRoom:
+    """Room for the registry on a full disk, without which no server of the node begins: each takes
+    an epoch at its start. First the log of SQLite is begun anew in the blocks that it has, then
+    the reserve goes; as much of it as fits comes back."""
+
+    def __init__(self, path: Path) -> None:
+        self._reserve = ReserveFile(RealDisk(), path.with_name(f"{path.name}-reserve"))
+        self._given = False
+
+    def make(self, engine: sa.Engine) -> bool:
+        """After "disk is full": whether it may be tried once more."""
+        if self._given:
+            return False
+        self._given = self._reserve.give()
+        with suppress(exc.DBAPIError), engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(RESTART)")
+        return self._given
+
+    def keep(self) -> None:
+        """After a success."""
+        self._given = False
+        if not self._reserve.whole:
+            self._reserve.keep()
+
+
+def wants_room(error: exc.DBAPIError) -> bool:
+    """For want of room. Where the first blocks of its files are missing SQLite speaks of I/O."""
+    return any(text in str(error.orig) for text in ("disk is full", "disk I/O error"))
 
 
 def server_engine(url: sa.URL) -> sa.Engine:

@@ -4,6 +4,9 @@ A change reads the standing, decides (`standings`), replaces it at the version i
 again if somebody was faster; it all runs in the registry's worker thread. Nothing is kept here that
 another meta server would need. Epochs are drawn from the registry's counter *after* the standing
 was read, so an epoch in a standing is always larger than all before it.
+
+A registry may be replaced by an older copy while meta servers run. Before a change the standing is
+held against what this server saw last: who leads, and who is in sync, is not decided by the copy.
 """
 
 from collections.abc import Callable
@@ -64,9 +67,23 @@ class Leadership:
     def __init__(self, registry: Registry, liveness: Liveness) -> None:
         self._registry = registry
         self.liveness = liveness
+        self._seen: dict[tuple[str, BrokerGroupKind], Standing] = {}
+        """The latest that this server saw of each group."""
+
+    def saw(self, standing: Standing) -> None:
+        """The group stands so, or stood so in a copy; from the loop."""
+        key = (standing.broker_group, standing.kind)
+        seen = self._seen.get(key)
+        if not standing.claims and (
+            seen is None or seen.line != standing.line or is_older(seen, _claim(standing))
+        ):
+            self._seen[key] = standing
 
     def change(self, wanted: StandingRequest) -> Standing:
         """Do what a member or a person asks for."""
+        seen = self._seen.get((wanted.broker_group, wanted.kind))
+        if seen is not None and self._registry.standing(seen.broker_group, seen.kind) is not None:
+            self.check_seen(seen)
         match wanted:
             case MemberJoin():
                 return self._join(wanted)
@@ -116,11 +133,12 @@ class Leadership:
     def check_seen(self, seen: Standing) -> Standing:
         """A meta server saw the group stand so once; an older copy of the registry is not believed
         until its members have come."""
-        claim = Claim(member="", held=seen, accepted_epoch=seen.epoch)
+        claim = _claim(seen)
         empty = Standing(broker_group=seen.broker_group, kind=seen.kind)
 
         def decide(held: Standing | None) -> Standing | None:
-            if (held is not None and held.claims) or not is_older(held, claim):
+            known = held is not None and bool(held.claims)
+            if known or not is_older(held, claim) or is_foreign(held, claim):
                 return None
             log.error(
                 "the registry was restored from an old copy",
@@ -272,6 +290,11 @@ class Leadership:
         raise Unavailable(
             f"broker group {wanted.broker_group!r} changes all the time; try again",
         )
+
+
+def _claim(seen: Standing) -> Claim:
+    """What a meta server knows of a group that it saw."""
+    return Claim(member="", held=seen, accepted_epoch=seen.epoch)
 
 
 def _other(held: Standing, changed: Standing) -> Standing | None:

@@ -78,6 +78,8 @@ class RemoteDirectory(TopicTable, StandingTable):
         super().__init__()
         self._routes = routes
         self._version = -1
+        self._cluster = ""
+        """Whose topics these are."""
         self._heard_at = 0.0
 
     def silent_s(self) -> float:
@@ -160,10 +162,15 @@ class RemoteDirectory(TopicTable, StandingTable):
         news = await self.ask(Command.TOPIC_NEWS, TopicNewsFind(), TopicNews)
         found = [*await self._list(""), *await self._list("%")]
         groups = await self.ask(Command.STANDINGS, StandingFind(), Standings)
-        another, self._version = news.version < self._version, news.version
+        another = news.version < self._version or self._is_new_cluster()
+        self._version, self._cluster = news.version, self._routes.cluster.id
         fresh = {topic.id for topic in found}
         newest = max(fresh, default=0)  # What was made while we asked has a higher id.
-        lost = [each for each in self.topics() if each.id not in fresh and each.id <= newest]
+        lost = [
+            each
+            for each in self.topics()
+            if each.id not in fresh and (another or each.id <= newest)
+        ]
         # No server makes users: one that is not found is not new, whatever has its id by now.
         users = {topic.name for topic in found if topic.name.startswith(ACCESS_PREFIX)}
         lost += [
@@ -181,8 +188,16 @@ class RemoteDirectory(TopicTable, StandingTable):
             self._learn(topic)
         self.learn_standings(groups.standings, another=another)
 
+    def _is_new_cluster(self) -> bool:
+        """The registry was lost, and the meta servers have another one."""
+        return self._cluster not in ("", self._routes.cluster.id)
+
     async def follow(self) -> None:
         """Wait for news once, and learn them."""
+        await self._routes.connection()
+        if self._is_new_cluster():  # Its versions say nothing of what we know.
+            await self.refresh()
+            return
         find = TopicNewsFind(since=self._version, wait_ms=WAIT_MS)
         news = await self.ask(Command.TOPIC_NEWS, find, TopicNews)
         if news.everything:

@@ -166,10 +166,14 @@ class MemberContext:
     async def lost_files(self, look: Callable[[], TernError | None]) -> bool:
         """Files were removed: this member lost what it answered for, and others have it. It leaves
         the set and does not lead."""
+        return await self.misses_files(look) and self.unfit
+
+    async def misses_files(self, look: Callable[[], TernError | None]) -> bool:
+        """Files were removed, whether or not a member could take over now."""
         gone = await self._loop.run_in_executor(None, look)
         if gone is not None and has_company(self.standing, self.me):
             self._found(gone.message)
-        return gone is not None and self.unfit
+        return gone is not None
 
     def close_role(self, logs: Mapping[int, HeldLog]) -> None:
         """A role is about to close its store."""

@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from ternmq.core.errors import Conflict, NotInSync, Unavailable
+from ternmq.core.errors import Conflict, DiskFailed, NotInSync, Unavailable
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.replication.config import ReplicaAck
@@ -183,6 +183,8 @@ async def _reserve(context: MemberContext, store: ReplicatedStore, standing: Sta
 
 def _leader(context: MemberContext, store: ReplicatedStore, standing: Standing) -> Leader:
     async def change(wanted: Proposal) -> Standing:
+        if not wanted.in_sync.issuperset(context.standing.in_sync):
+            await _check_files(context, store)
         try:
             changed = await context.directory.change_in_sync(
                 context.broker_group,
@@ -213,6 +215,13 @@ def _leader(context: MemberContext, store: ReplicatedStore, standing: Standing) 
             wait=context.kind != "realtime" or context.config.replica_ack is not ReplicaAck.NONE,
         ),
     )
+
+
+async def _check_files(context: MemberContext, store: ReplicatedStore) -> None:
+    """A master whose files were removed takes nobody out of the set: they have what it lacks, and
+    one of them has to lead after it."""
+    if await context.misses_files(store.look):
+        raise DiskFailed("files of this server were removed: the others stay in the set")
 
 
 async def _settled(context: MemberContext, store: ReplicatedStore, leader: Leader) -> bool:

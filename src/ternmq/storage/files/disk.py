@@ -184,9 +184,12 @@ class RealDisk:
     room = 8 * MIB
 
     def open(self, path: Path, *, create: bool) -> RealFile:
+        return RealFile(path, self.descriptor(path, create=create))
+
+    def descriptor(self, path: Path, *, create: bool) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
-            return RealFile(path, os.open(path, flags, 0o640))
+            return os.open(path, flags, 0o640)
         except OSError as error:
             raise translated(error, "opening", path) from error
 

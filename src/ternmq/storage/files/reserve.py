@@ -6,7 +6,7 @@ consumed. So every home has a file that is of no use but its size. When a small 
 replaced for want of room the reserve goes, the file is written, and as much of the reserve as fits
 is made again at once: replacing a file frees what the old one had, so little of it is ever used up.
 
-Logs never get any of it.
+Logs never get any of it. A registry in SQLite has such a file of its own.
 """
 
 import threading
@@ -21,14 +21,49 @@ SIZE = 256 * KIB
 SIZE_MIN = 16 * KIB
 
 
+class ReserveFile:
+    """The file: room that is given up when it is needed, and taken again as far as there is any.
+    Used by one thread at a time."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self.whole = False
+
+    def give(self) -> bool:
+        """The room is free now; False: there was none."""
+        if not self._disk.exists(self._path):
+            return False
+        self.whole = False
+        self._disk.unlink(self._path)
+        return True
+
+    def keep(self) -> None:
+        """As large as fits; whatever goes wrong here is no harm."""
+        try:
+            if self._path.parent.is_dir():
+                self._fill(self._disk.open(self._path, create=True))
+        except TernError:
+            return
+
+    def _fill(self, file: File) -> None:
+        try:
+            size = file.size
+            while size < SIZE:
+                step = min(SIZE_MIN, SIZE - size)
+                size = write_all(file, [bytes(step)], size)
+            self.whole = True
+        finally:
+            file.close()
+
+
 class ReservedDisk:
     """A `Disk` whose files below one home are replaced also when it is full. Any thread."""
 
     def __init__(self, disk: Disk, home: Path) -> None:
         self._disk = disk
-        self._path = home / NAME
+        self._reserve = ReserveFile(disk, home / NAME)
         self._lock = threading.Lock()
-        self._whole = False
 
         self.room = disk.room
         self.open = disk.open
@@ -46,32 +81,12 @@ class ReservedDisk:
             try:
                 self._disk.write_atomic(path, content)
             except DiskFull:
-                if not self._disk.exists(self._path):
+                if not self._reserve.give():
                     raise
-                self._whole = False
-                self._disk.unlink(self._path)
                 try:
                     self._disk.write_atomic(path, content)
                 finally:
-                    self._keep()
+                    self._reserve.keep()
                 return
-            if not self._whole:
-                self._keep()
-
-    def _keep(self) -> None:
-        """As large as fits; whatever goes wrong here is no harm."""
-        try:
-            if self._path.parent.is_dir():
-                self._fill(self._disk.open(self._path, create=True))
-        except TernError:
-            return
-
-    def _fill(self, file: File) -> None:
-        try:
-            size = file.size
-            while size < SIZE:
-                step = min(SIZE_MIN, SIZE - size)
-                size = write_all(file, [bytes(step)], size)
-            self._whole = True
-        finally:
-            file.close()
+            if not self._reserve.whole:
+                self._reserve.keep()

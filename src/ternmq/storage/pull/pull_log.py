@@ -29,7 +29,7 @@ from ternmq.storage.log.replica_input import Record
 from ternmq.storage.log.replicated_log import ReplicatedLog
 from ternmq.storage.log.segmented_log import SegmentedLog
 from ternmq.storage.log.write_plan import WritePlan
-from ternmq.storage.pull.page import PullPage, read_page
+from ternmq.storage.pull.page import PullPage, PullRow, kept_since_ms, position_at, read_page
 from ternmq.storage.pull.record import (
     FIELDS,
     FRAME,
@@ -207,6 +207,19 @@ class PullLog(ReplicatedLog[StagedPulls]):
         survey, self._survey = self._survey, None  # Read once: the groups have it from here on.
         yield from survey.records
 
+    def safe_records(self) -> list[tuple[int, PullRecord]]:
+        """Records for a look from outside, as far as it is safe: nothing is counted by it, and
+        nobody is told of damage. Blocks; beside the writer."""
+        safe = self.safe_offset
+        found: list[tuple[int, PullRecord]] = []
+
+        def visit(offset: int, data: memoryview, problem: Corrupt | None) -> None:
+            if problem is None and offset < safe:
+                found.append((offset, decode(data)))
+
+        self._scan(visit)
+        return found
+
     def survey(self) -> "Survey":
         """Read what `replay` will give, and say which ids are in it. Blocks."""
         found = Survey()
@@ -252,14 +265,22 @@ class PullLog(ReplicatedLog[StagedPulls]):
         """Where the log begins and where its safe part ends."""
         return self._log.start, min(self._log.synced, self.safe_offset)
 
-    def page(self, position: int, end: int, size_max: int) -> PullPage:
-        """Records for archive and trace; blocks."""
-        page = read_page(self._log, position, end, size_max, safe=self.bounds()[1])
+    def page(self, position: int, end: int, size_max: int, row: PullRow | None = None) -> PullPage:
+        """Records for archive and trace; with a row only what touches it. Blocks."""
+        page = read_page(self._log, position, end, size_max, safe=self.bounds()[1], row=row)
         for start, stop in page.damaged:
             if self.rotten.get(start, 0) < stop:
                 self.rotten[start] = stop
                 log.error("delivery records are damaged; passed over", start=start, end=stop)
         return page
+
+    def position_at(self, since_ms: int) -> int:
+        """Where to begin to look for what happened since; blocks."""
+        return position_at(self._log, since_ms)
+
+    def kept_since_ms(self) -> int:
+        """From when on everything is kept; 0: from the beginning. Blocks."""
+        return kept_since_ms(self._log)
 
     def read(self, offset: int) -> PullRecord:
         """One record; blocks. Raises `Corrupt` where it is not, or no longer, there."""

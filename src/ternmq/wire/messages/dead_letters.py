@@ -37,3 +37,43 @@ class RefusedFind(Record, frozen=True):
 class RefusedHandle(Record, frozen=True):
     topic: str
     ranges: list[tuple[Number, Number]]
+
+
+class DeadGroupsFind(Record, frozen=True):
+    after: str = ""
+    limit: Number = 1000
+
+
+class DeadGroup(Record, frozen=True):
+    """A group that has dead letters."""
+
+    group: str
+    open: Number
+    """Letters that nobody has handled yet."""
+    stored: Number
+    """All that are kept, handled or not."""
+    broker_group: str = ""
+
+
+class DeadGroups(Record, frozen=True):
+    groups: list[DeadGroup]
+    following: str = ""
+
+
+class DeadRecall(Record, frozen=True):
+    """Take back letters that were sent again and that nobody was handed yet."""
+
+    group: str
+    topic: str
+    """Where the letters came from."""
+    ranges: list[tuple[Number, Number]] = []
+    """Which letters; none named: all."""
+    after: Number = 0
+    """`following` of the answer before."""
+
+
+class DeadRecalled(Record, frozen=True):
+    taken: Number
+    """They are open letters again."""
+    following: Number = 0
+    """0: all that were not handed out have been looked at."""

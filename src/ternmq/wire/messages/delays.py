@@ -5,7 +5,7 @@ its message id (bytes: 16 for our own ids, any length for explicit ones). `due_a
 is a hint where the row lies; a wrong or missing one costs time and never changes the answer.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from ternmq.wire.record import Number, Record
 
@@ -105,3 +105,29 @@ class DelayLedgerLine(Record, frozen=True):
 
 class DelayLedger(Record, frozen=True):
     lines: list[DelayLedgerLine]
+
+
+class DelayShow(Record, frozen=True):
+    """One message that waits, with what is in it."""
+
+    id: bytes
+    topic: str = ""
+    due_at_ms: Number = 0
+    """When the caller thinks it is due; 0 if it has no idea."""
+
+
+class DelayedContent(Record, frozen=True):
+    row: DelayRow
+    body: bytes
+    """At most the first 1 MiB; `row.size` says how long it is."""
+    tag: str | None = None
+    order_key: str | None = None
+    properties: dict[str, Any] = {}
+    app: str = ""
+    """Who sent it."""
+
+
+class DelayContents(Record, frozen=True):
+    """None: it is not there, or does not wait any more."""
+
+    messages: list[DelayedContent]

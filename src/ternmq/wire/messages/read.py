@@ -22,6 +22,8 @@ class Seek(Record, frozen=True):
     start: Start
     size: Number = 0
     """Above 0: not the start itself but the sequence so many stored bytes after it."""
+    group: str = ""
+    """Of a consumer group: not the start but its first message that is not settled."""
 
 
 class Sought(Record, frozen=True):
@@ -31,6 +33,10 @@ class Sought(Record, frozen=True):
     size: Number = 0
     """Of whole batches before `sequence`, as they are stored. Less than was asked for: there are no
     more, or there were too many to look at; ask on from there."""
+    group: str = ""
+    """Whose position it is; empty: nobody's, or of a server that knows no positions of groups."""
+    settled: list[tuple[Number, Number]] = []
+    """Sequences behind it that the group has settled."""
 
 
 class DeliveriesRead(Record, frozen=True):

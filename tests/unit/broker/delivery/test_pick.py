@@ -1,11 +1,11 @@
 """Which rows a consumer gets next: new ones, returned ones, by filter, by key, by priority."""
 
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
+from ternmq.batch.selector.filter import parse_filter
 from ternmq.batch.view import BatchView
 from ternmq.broker.delivery.handout import Handout
 from ternmq.broker.delivery.pick import RowPicker
 from ternmq.broker.groups.consumer_group import ConsumerGroup
-from ternmq.broker.groups.filter import parse_filter
 from ternmq.core.ids import ProducerId
 from ternmq.core.slots import slot_of
 from ternmq.core.units import MIB

@@ -1,6 +1,7 @@
 """Long lists in slices: one a turn of the loop, however many are made."""
 
 import asyncio
+from collections.abc import Iterator
 
 from ternmq.broker.limits.slices import Slices
 
@@ -43,3 +44,21 @@ async def test_a_short_list_does_not_wait_for_long_ones() -> None:
 
     assert not long.done()
     await long
+
+
+async def test_work_in_steps_shares_the_turns_with_all_other_work() -> None:
+    slices, done = Slices(), [0]
+
+    def steps() -> Iterator[None]:
+        for _ in range(5):
+            done[0] += 1
+            yield
+
+    working = asyncio.gather(*(slices.run(steps()) for _ in range(4)))
+    most = 0
+    while not working.done():
+        before = done[0]
+        await asyncio.sleep(0)
+        most = max(most, done[0] - before)
+
+    assert (done[0], most) == (20, 1)

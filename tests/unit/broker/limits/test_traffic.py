@@ -2,7 +2,7 @@
 
 import pytest
 
-from ternmq.broker.limits.traffic import Meter
+from ternmq.broker.limits.traffic import OTHERS, SENDERS_MAX, Meter, TrafficCounters
 
 
 def test_a_steady_stream_shows_its_rate_over_both_widths() -> None:
@@ -42,3 +42,18 @@ def test_a_burst_leaves_the_short_width_first() -> None:
     assert meter.rates(101.0)[0] == pytest.approx(60, rel=0.15)
     assert meter.rates(121.0)[0] == 0
     assert meter.rates(121.0)[2] == pytest.approx(10, rel=0.5)
+
+
+def test_senders_are_counted_apart_up_to_a_bound_and_go_with_their_topic() -> None:
+    traffic = TrafficCounters(lambda: 0.0)
+    for number in range(SENDERS_MAX + 5):
+        traffic.sent_by(f"app{number}", 7, 1, 10)
+    traffic.sent_by("app0", 7, 1, 10)
+
+    assert len(traffic.senders) == SENDERS_MAX + 1
+    assert traffic.senders["app0", 7] == [2, 20]
+    assert traffic.senders[OTHERS] == [5, 50]
+
+    traffic.forget_topic(7)
+
+    assert list(traffic.senders) == [OTHERS]

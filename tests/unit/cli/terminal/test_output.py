@@ -134,6 +134,20 @@ def test_a_table_on_a_narrow_terminal_is_cut_and_never_wrapped(
     assert "main" in lines[2] and "…" in lines[2] and "12345" in lines[2]
 
 
+def test_where_nothing_of_a_table_could_be_read_each_row_is_a_block(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    numbers, values = [f"#number {at}" for at in range(8)], [10**5 + at for at in range(8)]
+    show_table(["topic", *numbers], [("order.created", *values), ("x" * 100, *values)])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["topic     order.created", "number 0  100000", "number 1  100001"]
+    assert lines[9] == "" and lines[10].endswith("x…") and len(lines[10]) == 60
+    assert len(lines) == 19
+
+
 class Damaged:
     """A message of which not everything can be read."""
 

@@ -106,5 +106,3 @@ def test_a_file_that_is_none_of_ours_is_said_to_be(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_made_is_told_when_connecting(tmp_path: Path) -> None:
     with pytest.raises(ternmq.BadConfig, match="unsent is"):
         ternmq.connect("tern://127.0.0.1", unsent=tmp_path / "gone" / "file")
-    with pytest.raises(ternmq.BadConfig, match="spool"):
-        ternmq.connect("tern://127.0.0.1", unsent=tmp_path / "file", spool=tmp_path)

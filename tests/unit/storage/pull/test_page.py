@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ternmq.storage.log.segmented_log import SegmentedLog
-from ternmq.storage.pull.page import read_page
+from ternmq.storage.pull.page import PullRow, kept_since_ms, position_at, read_page
 from ternmq.storage.pull.record import PullKind, PullRecord, encode, encoded_size
 from ternmq.testing.disk import SimulatedDisk
 
@@ -71,3 +71,41 @@ def test_damage_is_passed_over() -> None:
     assert page.following == log.end
     assert page.records.count(b"PULL") == 9
     assert page.damaged == [(4 * size, 5 * size)], "and named"
+
+
+def of_lane(lane_id: int, at_ms: int, *ranges: tuple[int, int, int]) -> PullRecord:
+    return PullRecord(
+        kind=PullKind.ACKED, group_id=lane_id, lane_id=lane_id, at_ms=at_ms, ranges=ranges
+    )
+
+
+def test_of_one_row_only_the_records_that_touch_it_are_read_in_parts() -> None:
+    others = [of_lane(2, 0, (5, 6, 1)), of_lane(1, 0, (6, 9, 1)), of_lane(1, 0, (0, 5, 1))]
+    touching = [of_lane(1, 0, (0, 1, 1), (5, 6, 2)), of_lane(1, 0, (0, 100, 3))]
+    reset = PullRecord(kind=PullKind.RESET, group_id=1, lane_id=1, ranges=((9, 9, 0),))
+    records = [*others * 200, touching[0], *others * 2_000, reset, touching[1]]
+    log = a_log(SimulatedDisk(), records, segment_size=1 << 20)
+    log.sync()
+
+    at, found, parts = 0, b"", 0
+    while at < log.end:
+        page = read_page(log, at, 0, 1 << 17, safe=log.synced, row=PullRow(1, 5))
+        at, found, parts = page.following, found + page.records, parts + 1
+
+    assert found.count(b"PULL") == 3
+    assert parts > 3, "each part is bounded by what it looks at, not by what it finds"
+
+
+def test_a_look_begins_in_the_last_segment_before_a_time() -> None:
+    records = [of_lane(1, minute * 60_000, (0, 1, 1)) for minute in range(500)]
+    log = a_log(SimulatedDisk(), records, segment_size=4096)
+    log.sync()
+
+    for minute in (0, 1, 250, 499, 10_000):
+        position = position_at(log, minute * 60_000)
+        page = read_page(log, position, 0, 1 << 20, safe=log.synced)
+        assert page.records.count(b"PULL") >= 500 - minute, "nothing of that time is left out"
+    assert position_at(log, 499 * 60_000) == log.bases[-1]
+    assert kept_since_ms(log) == 0
+    log.drop_before(log.bases[3])
+    assert kept_since_ms(log) > 0

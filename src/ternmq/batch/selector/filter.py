@@ -1,6 +1,7 @@
 """What a subscription wants to see: tags, a condition on properties, or both (R9, R10).
 
-All consumers of a group share one filter, because a row that one of them would not get is settled
+Brokers decide by it what a group gets, readers what they show. All consumers of a group share one
+filter, because a row that one of them would not get is settled
 for the whole group. Whoever comes with another filter while others are there is refused, and told
 both. Decides rows of a batch; never does I/O.
 """

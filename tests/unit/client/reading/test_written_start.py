@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ternmq.cli.terminal.starts import as_start, parse_start
+from ternmq.client.reading.written_start import as_start, parse_start
 from ternmq.core.errors import BadRequest
 from ternmq.wire.messages.groups import Start
 

@@ -1,0 +1,165 @@
+"""What looking costs others: single sends of one process, with and without ten watchers.
+
+A node has many topics and a group on each. One process sends single messages, one after the other.
+Ten watchers, each with a connection of its own, ask once a second for everything that a console
+shows of one page: states of messages, leases, what waits, groups with dead letters, sessions,
+senders, figures of the server. Rounds with and without them take turns in one run, so that both see
+the same machine; medians over the rounds are compared.
+`python -m benchmarks.watchers [--quick] [--topics N] [--watchers N] [--rounds N] [--seconds S]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.own import Fields, _run, in_process
+
+BODY = b"x" * 100
+GROWTH_MAX = 0.10
+EVERY_S = 1.0
+AT_ONCE = 50
+BUSY = "watched"
+
+_spawn = multiprocessing.get_context("spawn")
+
+
+def fill_load(url: str, topics: int) -> None:
+    """Topics with a group and a message each, and one in which messages fail and are held."""
+
+    async def work(mq: Any) -> None:
+        async def make(number: int) -> None:
+            name = f"topic.{number:05}"
+            await mq.send(name, BODY)
+            await mq.admin.create_group(name, f"group.{number:05}")
+
+        for first in range(0, topics, AT_ONCE):
+            await asyncio.gather(*map(make, range(first, min(topics, first + AT_ONCE))))
+        await mq.send_many(BUSY, [BODY] * 2_000)
+        consumer = await mq.consumer(BUSY, group="g", start="earliest", prefetch=4_000).start()
+        taken = 0
+        async for message in consumer:
+            message.retry(after=3_600, error=ValueError(f"row {message.sequence % 7}"))
+            taken += 1
+            if taken == 1_000:
+                break
+        await consumer.flush()
+        await consumer.close()
+
+    _run(url, work)
+
+
+def send_load(url: str, seconds: float) -> list[float]:
+    """How long each single send took."""
+
+    async def work(mq: Any) -> list[float]:
+        took: list[float] = []
+        until = time.monotonic() + seconds
+        while (began := time.monotonic()) < until:
+            await mq.send("sent", BODY)
+            took.append(time.monotonic() - began)
+        return took
+
+    return list(_run(url, work))
+
+
+def watch_load(url: str, watchers: int, stop: Any, looks: Any) -> None:
+    """Look once a second, all of them, until told to stop."""
+
+    async def watch(mq: Any) -> None:
+        admin = mq.admin
+        while not stop.is_set():
+            began = time.monotonic()
+            await admin.message_states(BUSY, list(range(20)))
+            await admin.leases(BUSY, "g")
+            await admin.waiting(BUSY, "g")
+            await admin.dead_groups()
+            await admin.sessions(limit=100)
+            await admin.senders()
+            await admin.figures()
+            looks.put(time.monotonic() - began)
+            await asyncio.sleep(max(0.0, EVERY_S - (time.monotonic() - began)))
+
+    async def whole(mq: Any) -> None:
+        import ternmq
+
+        others = [await ternmq.connect(url, app="watcher") for _ in range(watchers)]
+        await asyncio.gather(*map(watch, others))
+        for other in others:
+            await other.close()
+
+    _run(url, whole)
+
+
+def p99_ms(took: list[float]) -> float:
+    return sorted(took)[int(len(took) * 0.99)] * 1e3
+
+
+def one_round(url: str, watchers: int, seconds: float) -> Fields:
+    """Sends with so many watchers; 0: nobody looks."""
+    stop, looks = _spawn.Event(), _spawn.Queue()
+    watching = _spawn.Process(target=watch_load, args=(url, watchers, stop, looks))
+    if watchers:
+        watching.start()
+        looks.get(timeout=60)
+    took = in_process(send_load, url, seconds)
+    stop.set()
+    times: list[float] = []
+    if watchers:
+        watching.join(30)
+        while not looks.empty():
+            times.append(looks.get())
+    return {
+        "p50_ms": statistics.median(took) * 1e3,
+        "p99_ms": p99_ms(took),
+        "look_ms": statistics.median(times) * 1e3 if times else 0.0,
+    }
+
+
+def measure(url: str, options: argparse.Namespace) -> Fields:
+    in_process(fill_load, url, options.topics, deadline=900.0)
+    alone, watched = [], []
+    for _ in range(options.rounds):
+        alone.append(one_round(url, 0, options.seconds))
+        watched.append(one_round(url, options.watchers, options.seconds))
+    found: Fields = {}
+    for name, rounds in (("alone", alone), ("watched", watched)):
+        for figure in ("p50_ms", "p99_ms", "look_ms"):
+            found[f"{name}_{figure}"] = statistics.median(each[figure] for each in rounds)
+    found["growth"] = found["watched_p99_ms"] / found["alone_p99_ms"] - 1
+    return found
+
+
+def main() -> None:
+    from benchmarks.peers.ternmq import TernPeer
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--topics", type=int, default=10_000)
+    parser.add_argument("--watchers", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    options = parser.parse_args()
+    if options.quick:
+        options.topics, options.rounds, options.seconds = 500, 2, 3.0
+    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as directory:
+        node = TernPeer(flush="sync")
+        node.start(Path(directory))
+        try:
+            found = measure(node.url(), options)
+        finally:
+            node.stop()
+    for name, value in found.items():
+        print(f"{name}: {value:,.3f}")
+    met = found["growth"] <= GROWTH_MAX
+    print(f"single-send p99 with watchers: {'met' if met else 'MISSED'} (at most {GROWTH_MAX:.0%})")
+
+
+if __name__ == "__main__":
+    main()

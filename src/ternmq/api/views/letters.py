@@ -1,0 +1,100 @@
+"""Messages that wait for a person: dead letters of a group, and what a topic refused.
+
+A `LetterBox` is one of them: `read` gives the open ones, the newest first and at most so many, for
+there may be millions; `more` says that there are others. `handle` sends those whose ids are named
+again, or deletes them, by the client's `letters`: each at most once, with a result for each.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ternmq.client.client import Client
+from ternmq.client.reading.letters import ChosenLetters, Letter, LettersDone, letter_notes
+from ternmq.client.transport.fan_out import Missing
+from ternmq.core.errors import TopicNotFound, Unavailable
+from ternmq.core.range_set import RangeSet
+
+LOOKED_AT_MAX = 2_000
+NOT_OPEN = "not among the open ones"
+Ranges = list[tuple[int, int]]
+LetterVerb = Literal["resend", "delete"]
+
+
+@dataclass(slots=True, kw_only=True)
+class LettersRead:
+    """What was looked at."""
+
+    letters: list[Letter] = field(default_factory=list)
+    open: int = 0
+    """How many are open, all together."""
+    missing: Missing = field(default_factory=dict)
+
+    @property
+    def more(self) -> int:
+        return self.open - len(self.letters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterBox:
+    """Dead letters of `group`, or without one what `topic` refused."""
+
+    mq: Client
+    group: str = ""
+    topic: str = ""
+
+    async def count(self) -> int:
+        """How many are open, on the broker groups that answer."""
+        return sum(RangeSet(part).count for part in (await self._open()).values())
+
+    async def read(self, limit: int = LOOKED_AT_MAX) -> LettersRead:
+        """The newest of each broker group."""
+        found = LettersRead()
+        for broker_group, ranges in (await self._open(found.missing)).items():
+            left = limit - len(found.letters)
+            found.open += RangeSet(ranges).count
+            for first, end in reversed(ranges):
+                if left <= 0:
+                    break
+                start = max(first, end - left)
+                part = await self._letters(start, end, broker_group)
+                found.letters += part
+                left -= len(part)
+        found.letters.sort(key=lambda each: int(each.notes.get("%died_at", 0)), reverse=True)
+        return found
+
+    async def handle(self, verb: LetterVerb, ids: Collection[str]) -> LettersDone:
+        """Each of these once; whoever was faster is named."""
+        wanted = {id.upper() for id in ids}
+        chosen = ChosenLetters()
+        for letter in (await self.read()).letters:
+            if letter.message.id.upper() in wanted:
+                chosen.add(letter)
+        box = self.mq.letters(self.group, self.topic)
+        done = await (box.resend(chosen) if verb == "resend" else box.delete(chosen))
+        known = {id.upper() for id in chosen.ids.values()}
+        for id in sorted(wanted - known):
+            done.results.append({"id": id, "result": NOT_OPEN})
+        return done
+
+    async def _open(self, missing: Missing | None = None) -> dict[str, Ranges]:
+        found: dict[str, Ranges] = {}
+        admin = self.mq.admin
+        for broker_group in await admin.broker_groups():
+            try:
+                if self.group:
+                    found[broker_group] = await admin.open_dead_letters(self.group, broker_group)
+                else:
+                    found[broker_group] = await admin.open_refused(self.topic, broker_group)
+            except TopicNotFound:
+                continue  # It never had one.
+            except Unavailable as error:
+                if missing is not None:
+                    missing[broker_group] = error.message
+        return found
+
+    async def _letters(self, first: int, end: int, broker_group: str) -> list[Letter]:
+        box = self.mq.letters(self.group, self.topic)
+        reader = self.mq.read(box.hidden_topic, start=first, end=end, broker_group=broker_group)
+        by = "" if self.group else self.topic
+        return [Letter(message, letter_notes(message, by)) async for message in reader]

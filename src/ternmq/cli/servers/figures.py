@@ -1,0 +1,53 @@
+"""`tern figures`: what servers measure, as their metrics pages have it, without those ports."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ternmq.cli.terminal.incomplete import end_incomplete
+from ternmq.cli.terminal.options import URL, Json, Url, use
+from ternmq.cli.terminal.output import show_json, show_table
+
+if TYPE_CHECKING:
+    from ternmq.client.client import Client
+    from ternmq.wire.inspection.figures import Figures
+
+
+class FiguresOf(StrEnum):
+    """Which servers are asked."""
+
+    REALTIME = "realtime"
+    DELAY = "delay"
+
+
+def figures(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[METRIC]...", help="Only these, with all their series."),
+    ] = None,
+    kind: Annotated[FiguresOf, typer.Option(help="Brokers, or delay servers.")] = (
+        FiguresOf.REALTIME
+    ),
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Show what brokers or delay servers measure about themselves."""
+
+    async def job(mq: "Client") -> "tuple[dict[str, Figures], dict[str, str]]":
+        admin = mq.admin.tolerant()
+        return await admin.figures(names or [], kind.value), admin.missing
+
+    found, missing = use(url, job)
+    if as_json:
+        show_json(found)
+    else:
+        show_table(
+            ["server", "metric", "labels", "#value"],
+            [
+                (server, each.name, " ".join(each.labels) or None, f"{each.value:g}")
+                for server, all_of_it in found.items()
+                for each in all_of_it.values
+            ],
+        )
+    end_incomplete(missing)

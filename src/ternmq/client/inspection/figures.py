@@ -1,0 +1,49 @@
+"""Figures of servers without their metrics ports: `mq.admin.figures`."""
+
+from collections.abc import Sequence
+
+from ternmq.client.model.arguments import typed_calls
+from ternmq.client.transport.admin_calls import AdminCalls
+from ternmq.core.errors import Unavailable
+from ternmq.wire.inspection.figures import Figure, FigureBuckets, Figures, FiguresFind
+from ternmq.wire.messages.standings import BrokerGroupKind
+from ternmq.wire.numbers import Command
+
+PAGE = 2_000
+
+
+@typed_calls
+class FigureAdmin(AdminCalls):
+    """Calls about the figures of servers."""
+
+    async def figures(
+        self, names: Sequence[str] = (), kind: BrokerGroupKind = "realtime"
+    ) -> dict[str, Figures]:
+        """The figures of every broker (or delay server) that leads, as its `/metrics` has them:
+        those about it as a whole, or the named ones with all their series. A few seconds old at
+        most; `age_s` says how old."""
+        groups = await self._fan_out.groups() if kind == "realtime" else []
+        groups = groups or await self._cluster.some_masters(kind)
+        found: dict[str, Figures] = {}
+        silent: dict[str, str] = {}
+        for group in groups:
+            try:
+                found[group] = await self._figures(group, kind, list(names))
+            except Unavailable as error:
+                silent[group] = error.message
+        self._fan_out.lack(silent, done=sorted(found))
+        return found
+
+    async def _figures(self, group: str, kind: BrokerGroupKind, names: list[str]) -> Figures:
+        values: list[Figure] = []
+        histograms: list[FigureBuckets] = []
+        after, more, age_s = 0, True, 0.0
+        while more:
+            wanted = FiguresFind(names=names, after=after, limit=PAGE)
+            link = self._cluster.server(group, kind)
+            page = await self._cluster.ask(link, Command.FIGURES, wanted, Figures)
+            values += page.values
+            histograms += page.histograms
+            after, age_s = page.following, max(age_s, page.age_s)
+            more = bool(after)
+        return Figures(values=values, histograms=histograms, age_s=age_s)

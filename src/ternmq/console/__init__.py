@@ -1,0 +1,1 @@
+"""The web console: pages over the same watch and actions as the HTTP API."""

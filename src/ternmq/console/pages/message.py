@@ -1,0 +1,133 @@
+"""One message: where it is, what is in it, what became of it; and sending one by hand."""
+
+import asyncio
+from typing import Any
+
+from ternmq.api.bodies import KINDS, decoded
+from ternmq.client.model.message import Message
+from ternmq.client.model.outgoing import SendOptions
+from ternmq.client.reading.find import Finding
+from ternmq.client.reading.message_trace import MessageTrace, PlaceTrace
+from ternmq.client.transport.fan_out import Missing
+from ternmq.console.copy_as import CopyAs, curl_get
+from ternmq.console.page import AskedUrl, Console, ShownPage
+from ternmq.core.errors import BadRequest, TernError, TopicNotFound
+from ternmq.core.ids import check_name
+from ternmq.core.units import parse_duration_ms
+
+FOUND_MAX = 50
+TRACE_S = 8.0
+
+
+async def find_message(console: Console, id: str, missing: Missing | None = None) -> list[Finding]:
+    """All places of a message; raises if there is none, and everybody was asked."""
+    silent: Missing = {} if missing is None else missing
+    found = await console.mq.find(id=id, limit=FOUND_MAX, missing=silent)
+    if not found:
+        raise not_found(id, silent)
+    return sorted(found, key=lambda each: each.lane != "topic")
+
+
+def not_found(id: str, missing: Missing) -> TopicNotFound:
+    where = f"; not asked: {', '.join(missing)}" if missing else ""
+    return TopicNotFound(
+        f"nobody has a message {id!r}: looked for in topics, dead letters, put aside, delayed. It "
+        f"was never stored, or is older than what is kept{where}"
+    )
+
+
+async def trace_of(console: Console, id: str) -> MessageTrace:
+    """Where it is and what happened; without what happened where that takes too long."""
+    try:
+        async with asyncio.timeout(TRACE_S):
+            return await console.mq.trace(id)
+    except TimeoutError:
+        missing: Missing = {"delivery records": f"reading them took longer than {TRACE_S:g} s"}
+        found = await find_message(console, id, missing)
+        places = [PlaceTrace(found=each, groups=[], complete=False) for each in found]
+        return MessageTrace(places=places, missing=missing)
+
+
+async def message_page(console: Console, asked: AskedUrl) -> ShownPage:
+    id, show = asked.names["id"], asked.text("show", "auto")
+    trace = await trace_of(console, id)
+    places = sorted(trace.places, key=lambda each: each.found.lane != "topic")
+    if not places and not trace.delayed:
+        raise not_found(id, trace.missing)
+    facts: dict[str, Any] = {"id": id, "places": places, "delayed": trace.delayed}
+    facts |= {
+        "missing": trace.missing,
+        "show": show,
+        "kinds": KINDS,
+        "message": None,
+        "content": None,
+    }
+    if places:
+        facts |= _message_facts(places[0].found.message, show)
+    else:
+        facts |= await _waiting_facts(console, id, show)
+    copy = CopyAs(
+        cli=f"tern trace {id} --url {console.url}",
+        curl=curl_get(console.origin, f"/messages/{id}"),
+        python=f"await mq.trace({id!r})",
+    )
+    return ShownPage(
+        template="message.html", title=f"Message {id}", section="topics", facts=facts, copy=copy
+    )
+
+
+async def _waiting_facts(console: Console, id: str, show: str) -> dict[str, Any]:
+    """What is in a message that is not due yet."""
+    contents = await console.mq.admin.delays.show(id)
+    facts: dict[str, Any] = {"body": None, "content": None}
+    if contents:
+        facts = {"body": decoded(contents[0].body, show), "content": contents[0]}
+    return facts
+
+
+def _message_facts(message: Message, show: str) -> dict[str, Any]:
+    noted = message.properties
+    return {
+        "message": message,
+        "body": decoded(message.body, show),
+        "properties": {name: value for name, value in noted.items() if not name.startswith("%")},
+        "notes": {
+            name[1:].replace("_", " "): value
+            for name, value in noted.items()
+            if name.startswith("%") and name != "%error_traceback"
+        },
+        "traceback": noted.get("%error_traceback", ""),
+        "stored_at_ms": int(message.stored_at.timestamp() * 1000),
+        "born_at_ms": int(message.born_at.timestamp() * 1000),
+    }
+
+
+async def send_page(console: Console, asked: AskedUrl) -> ShownPage:
+    """A form, empty or like a message that is there."""
+    topic = check_name("topic", asked.names["topic"])
+    like = asked.text("like")
+    fields = {"body": "", "key": "", "tag": "", "delay": ""}
+    if like:
+        message = (await find_message(console, like))[0].message
+        fields["body"] = decoded(message.body, "text").text
+        fields["key"], fields["tag"] = message.key or "", message.tag or ""
+    facts = {"topic": topic, "fields": fields, "receipt": None}
+    return ShownPage(template="send.html", title=f"Send to {topic}", section="topics", facts=facts)
+
+
+async def sent_page(console: Console, asked: AskedUrl) -> ShownPage:
+    topic = check_name("topic", asked.names["topic"])
+    fields = {name: asked.query.get(name, "") for name in ("body", "key", "tag", "delay")}
+    options: SendOptions = {}
+    if fields["key"]:
+        options["key"] = fields["key"]
+    if fields["tag"]:
+        options["tag"] = fields["tag"]
+    if fields["delay"]:
+        try:
+            options["delay"] = parse_duration_ms(fields["delay"]) / 1000
+        except TernError:
+            raise BadRequest(f"delay is {fields['delay'][:40]!r}; write 30s or 1h30m") from None
+    receipt = await console.mq.send(topic, fields["body"].replace("\r\n", "\n").encode(), **options)
+    facts = {"topic": topic, "fields": fields, "receipt": receipt}
+    return ShownPage(template="send.html", title=f"Sent to {topic}", section="topics", facts=facts)

@@ -1,0 +1,84 @@
+"""Pages as HTML: the templates, and the words and pictures that they may use.
+
+Everything is escaped by the template engine unless a drawing made it; a name that is missing in a
+template is an error, not an empty place.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from ternmq import __version__
+from ternmq.api.views.snapshot import Snapshot
+from ternmq.console import drawing, formats
+from ternmq.console.flow_map import flow_map
+from ternmq.console.page import AskedUrl, Console, ShownPage, path_of
+
+FOLDER = Path(__file__).parent
+MENU = (
+    ("overview", "/", "Overview", "g o"),
+    ("topics", "/topics", "Topics", "g t"),
+    ("groups", "/groups", "Groups", "g g"),
+    ("dead", "/dead", "Dead letters", "g d"),
+    ("delayed", "/delayed", "Delayed", "g l"),
+    ("half", "/half", "Transactions", "g x"),
+    ("clients", "/clients", "Clients", "g k"),
+    ("cluster", "/cluster", "Cluster", "g c"),
+    ("api", "/api", "HTTP API", "g a"),
+)
+THEMES = ("light", "dark")
+
+
+class Renderer:
+    """Makes HTML of pages."""
+
+    def __init__(self) -> None:
+        self._templates = Environment(
+            loader=FileSystemLoader(FOLDER / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        names = ("number", "short", "rate", "size", "duration", "moment", "iso", "share", "plural")
+        self._templates.filters |= {name: getattr(formats, name) for name in names}
+        charts = ("spark", "flow_chart", "ledger_bars", "columns", "gauge")
+        self._templates.globals |= {name: getattr(drawing, name) for name in charts}
+        self._templates.globals |= {
+            "ago": formats.ago,
+            "flow_map": flow_map,
+            "path_of": path_of,
+            "words": drawing.WORDS,
+        }
+        self._templates.globals["m"] = self._templates.get_template("macros.html").module
+
+    def page(self, console: Console, asked: AskedUrl, page: ShownPage, theme: str = "") -> str:
+        """The whole page."""
+        facts = self._facts(console, asked, page) | {"theme": theme if theme in THEMES else ""}
+        return self._templates.get_template(page.template).render(facts)
+
+    def live(self, console: Console, asked: AskedUrl, page: ShownPage) -> str:
+        """Only what changes: the strip about trouble, and the `live` block."""
+        facts = self._facts(console, asked, page)
+        template = self._templates.get_template(page.template)
+        strip = self._templates.get_template("strip.html").render(facts)
+        return strip + "".join(template.blocks["live"](template.new_context(facts)))
+
+    def fragment(self, template: str, facts: Mapping[str, Any]) -> Markup:
+        return Markup(self._templates.get_template(template).render(facts))
+
+    def _facts(self, console: Console, asked: AskedUrl, page: ShownPage) -> dict[str, Any]:
+        snapshot: Snapshot = console.watch.snapshot
+        return {
+            "page": page,
+            "asked": asked,
+            "menu": MENU,
+            "snapshot": snapshot,
+            "now_ms": console.clock.now_ms(),
+            "cluster_url": console.url,
+            "version": __version__,
+            **page.facts,
+        }

@@ -1,0 +1,1 @@
+"""Messages of looks: what became of single messages, who holds them, who is connected."""

@@ -1,0 +1,83 @@
+"""Delayed messages, looked at and changed many at a time."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import ternmq
+from ternmq.core.errors import BadRequest
+from ternmq.testing import node
+from tests.integration.processes import Node, tern
+
+
+@pytest.fixture
+async def mq() -> AsyncIterator[Any]:
+    async with node() as url, ternmq.connect(url, app="shop") as client:
+        yield client
+
+
+async def test_a_delayed_message_is_shown_with_what_is_in_it(mq: Any) -> None:
+    body = b"order " * 2_000
+    receipt = await mq.send("t", body, delay=3_600, key="o-1", tag="vip", properties={"n": 5})
+    await mq.send("t", b"another", delay=3_600)
+
+    for name in (receipt, receipt.id):
+        [found] = await mq.admin.delays.show(name)
+        assert (found.body, found.tag, found.properties["n"]) == (body, "vip", 5)
+        assert (found.row.key, found.row.size, found.app) == ("o-1", len(body), "shop")
+
+    await mq.cancel(receipt)
+    assert await mq.admin.delays.show(receipt) == []
+
+
+async def test_pages_of_what_waits_follow_each_other(mq: Any) -> None:
+    for number in range(25):
+        await mq.send("t", b"x", delay=3_600 + 900 * number, key=f"k{number:02}")
+
+    keys: list[str] = []
+    after, pages = "", 0
+    while pages == 0 or after:
+        page = await mq.admin.delays.page(topic="t", limit=10, after=after)
+        keys += [row.key for row in page.rows]
+        after, pages = page.following, pages + 1
+
+    assert keys == [f"k{number:02}" for number in range(25)]
+    assert pages == 3
+    with pytest.raises(BadRequest, match="of a page"):
+        await mq.admin.delays.page(after="main:zz")
+
+
+async def test_many_are_cancelled_and_every_result_is_counted(mq: Any) -> None:
+    receipts = [await mq.send("t", b"x", delay=3_600) for _ in range(60)]
+    seen: list[int] = []
+
+    done = await mq.admin.delays.change_many(
+        "cancel",
+        [*receipts, "0" * 26],
+        on_progress=lambda counts: seen.append(sum(counts.values())),
+    )
+
+    assert done.failed == []
+    assert done.counts == {"cancelled": 60, "unknown": 1}
+    assert seen == [50, 61]
+    assert await mq.admin.delays.rows(topic="t") == []
+
+
+async def test_figures_of_many_topics_are_one_call(mq: Any) -> None:
+    for name in ("a", "b", "c"):
+        await mq.send(name, b"x")
+
+    found = await mq.admin.topic_figures(["a", "b", "c"])
+
+    assert [(each.topic, each.sent.messages) for each in found] == [("a", 1), ("b", 1), ("c", 1)]
+
+
+def test_the_command_line_shows_a_delayed_message(shared_node: Node) -> None:
+    url = shared_node.url
+    sent = tern("send", "delay.shown", "hello", "--delay", "1h", "--json", url=url).json()
+
+    [shown] = tern("delay", "show", sent["id"], url=url).json()
+
+    assert shown["body"] == "hello"
+    assert tern("delay", "show", "0" * 26, url=url, code=1).out == ""
