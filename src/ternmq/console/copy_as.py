@@ -10,7 +10,7 @@ from ternmq.api.actions import OrderedAction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyAs:
-    """The same in each; empty: there is no such way."""
+    """One command in each way; empty: there is no such way."""
 
     cli: str = ""
     curl: str = ""

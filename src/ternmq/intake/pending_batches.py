@@ -172,7 +172,7 @@ class PendingBatches(Generic[Pending]):
         return pending
 
     def end_once(self, pending: PendingBatch, error: TernError | None) -> None:
-        """It is safe, or certainly not stored."""
+        """A batch is safe, or certainly not stored."""
         self._pending.pop(pending.key, None)
         if error is not None:
             pending.fail(error)

@@ -32,7 +32,7 @@ def needs_attention(snapshot: Snapshot) -> list[Attention]:
 
 
 def group_path(view: GroupView) -> str:
-    """Its page."""
+    """The page of a hint."""
     return f"/topics/{quote(view.topic, safe='')}/groups/{quote(view.name, safe='')}"
 
 

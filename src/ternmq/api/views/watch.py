@@ -67,7 +67,7 @@ class Watch:
         self._stopped = False
 
     def wanted(self) -> None:
-        """Somebody looks at what is seen here."""
+        """A viewer looks at what is seen here."""
         idle = self._idle
         self._wanted_at = self._clock.monotonic()
         if idle:

@@ -1,4 +1,4 @@
-"""SESSIONS, SENDERS and DISCONNECT: who is connected, who sends what, and hanging up on somebody.
+"""SESSIONS, SENDERS and DISCONNECT: who is connected, who sends what, and hanging up on one.
 
 A page of connections in the order in which they came, made in slices. What applications say of
 themselves (name, host, process) is what HELLO said: a claim, unless security is on. Who is hung up

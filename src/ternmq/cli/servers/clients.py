@@ -1,4 +1,4 @@
-"""`tern clients`: who is connected, who sends to a topic, and hanging up on somebody."""
+"""`tern clients`: who is connected, who sends to a topic, and hanging up on one."""
 
 import asyncio
 from typing import TYPE_CHECKING, Annotated

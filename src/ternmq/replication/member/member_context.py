@@ -169,7 +169,7 @@ class MemberContext:
         return await self.misses_files(look) and self.unfit
 
     async def misses_files(self, look: Callable[[], TernError | None]) -> bool:
-        """Files were removed, whether or not somebody could take over now."""
+        """Files were removed, whether or not a member could take over now."""
         gone = await self._loop.run_in_executor(None, look)
         if gone is not None and has_company(self.standing, self.me):
             self._found(gone.message)

@@ -31,7 +31,7 @@ class ReserveFile:
         self.whole = False
 
     def give(self) -> bool:
-        """Its room is free now; False: there was none."""
+        """The room is free now; False: there was none."""
         if not self._disk.exists(self._path):
             return False
         self.whole = False

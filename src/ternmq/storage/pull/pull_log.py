@@ -208,7 +208,7 @@ class PullLog(ReplicatedLog[StagedPulls]):
         yield from survey.records
 
     def safe_records(self) -> list[tuple[int, PullRecord]]:
-        """The same for a look from outside, as far as it is safe: nothing is counted by it, and
+        """Records for a look from outside, as far as it is safe: nothing is counted by it, and
         nobody is told of damage. Blocks; beside the writer."""
         safe = self.safe_offset
         found: list[tuple[int, PullRecord]] = []

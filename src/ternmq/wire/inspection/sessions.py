@@ -1,4 +1,4 @@
-"""Who is connected to a server, who sends to which topic, and hanging up on somebody."""
+"""Who is connected to a server, who sends to which topic, and hanging up on one."""
 
 from ternmq.wire.record import Number, Record
 
