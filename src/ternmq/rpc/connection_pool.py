@@ -132,8 +132,8 @@ class ConnectionPool(Generic[G]):
         return OverLimit(reason)
 
     def check_reserve(self, peer: G, *, entitled: bool) -> None:
-        """It has said who it is: the last connections are for servers of the cluster and for who
-        may set others right; raises `OverLimit`."""
+        """Judge a client that has said who it is: the last connections are for servers of the
+        cluster and for who may set others right; raises `OverLimit`."""
         if peer not in self._on_reserve:
             return
         del self._on_reserve[peer]

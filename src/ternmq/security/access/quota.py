@@ -26,7 +26,7 @@ _MICROSECONDS = 10_000
 
 
 def check_quota(values: Mapping[str, int]) -> Quota:
-    """What somebody typed; raises `BadRequest`."""
+    """What a person typed; raises `BadRequest`."""
     names = set(Quota.__struct_fields__)
     unknown = sorted(set(values) - names)
     if unknown:
@@ -152,7 +152,7 @@ class UserUse:
         return stopped
 
     def spend(self, seconds: float) -> float:
-        """It had the loop for so long: how long it has to rest."""
+        """How long a user rests who had the loop for so long."""
         if self._loop is None:
             return 0.0
         self._loop.take(int(seconds * 1_000_000))
