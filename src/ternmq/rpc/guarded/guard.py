@@ -65,7 +65,7 @@ class TopicFacts(Protocol):
 
 
 class Issuer(Protocol):
-    """Somebody outside whose tokens are taken; `discovery.oidc_keys.OidcKeys`."""
+    """An issuer outside whose tokens are taken; `discovery.oidc_keys.OidcKeys`."""
 
     def is_of(self, text: str) -> bool: ...
 
