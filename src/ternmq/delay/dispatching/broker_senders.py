@@ -7,7 +7,8 @@ for days if need be, always with the same producer and numbers, so that a repeat
 2. Refused for now or for good, on the first try: certainly not stored, because a broker looks first
    whether it has the batch. The rows are released and may go to another group. If the group itself
    cannot store (full disk), its sender pauses; otherwise the topic does. After a try that got no
-   answer a refusal proves nothing, since that try may still be on its way: sent again.
+   answer, also one of an earlier life, a refusal proves nothing, since that try may still be on its
+   way: sent again.
 3. A sender never runs so far ahead of its oldest batch that the broker could forget that one. Where
    only a refused repeat is so old, the sender goes on under a new producer number.
 """
@@ -70,6 +71,8 @@ class _DispatchBatch:
     batch: bytearray
     serial: int
     on_end: OnEnd
+    again: bool
+    """It was sent in an earlier life, maybe: what a killed process has sent still arrives."""
     refused: bool = False
     """The group answers, and does not want it; an earlier try got no answer."""
 
@@ -123,9 +126,17 @@ class BrokerSender:
         self.next_sequence += count
         return first
 
-    def send(self, hour: int, intent: Decision, batch: bytearray, on_end: OnEnd) -> None:
-        """Send until answered."""
-        sent = _DispatchBatch(hour, intent, batch, self._serial, on_end)
+    def send(
+        self,
+        hour: int,
+        intent: Decision,
+        batch: bytearray,
+        on_end: OnEnd,
+        *,
+        again: bool = False,
+    ) -> None:
+        """Send until answered; `again`: what an earlier life may have sent."""
+        sent = _DispatchBatch(hour, intent, batch, self._serial, on_end, again)
         self._serial += 1
         self._open[sent.serial] = sent
         self._size += len(batch)
@@ -152,7 +163,8 @@ class BrokerSender:
             except Closed:
                 return  # This server stops; the intent stays open.
             except TernError as refused:
-                sure = not attempts.failures and not isinstance(refused, SequenceTooOld)
+                first = not sent.again and not attempts.failures
+                sure = first and not isinstance(refused, SequenceTooOld)
                 # Nothing of such slots is stored there; with a topic its messages are gone.
                 if sure or isinstance(refused, Moved | TopicNotFound):
                     error = refused

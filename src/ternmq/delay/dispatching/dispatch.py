@@ -183,7 +183,7 @@ class Dispatcher:
             return
         if fate is not Fate.FORGOTTEN:
             TOPIC_ID.pack_into(found.batch, TOPIC_ID_AT, intent.topic_id)
-        self._senders.to(intent.group).send(hour, intent, found.batch, self._ended)
+        self._senders.to(intent.group).send(hour, intent, found.batch, self._ended, again=True)
 
     def _ended(
         self, hour: int, intent: Decision, error: TernError | None, due_ms: int | None = None

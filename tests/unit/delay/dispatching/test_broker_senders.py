@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
-from ternmq.core.errors import DiskFull, Paused, SequenceTooOld, TernError
+from ternmq.core.errors import DiskFull, Paused, ReadOnly, SequenceTooOld, TernError
 from ternmq.core.ids import ProducerId
 from ternmq.delay.dispatching import broker_senders as brokers_module
 from ternmq.delay.dispatching.broker_senders import BrokerSender, BrokerSenders
@@ -46,7 +46,7 @@ def clock() -> TurnedClock:
     return TurnedClock()
 
 
-def send(line: BrokerSender, number: int, told: Told) -> None:
+def send(line: BrokerSender, number: int, told: Told, *, again: bool = False) -> None:
     """One batch with its intent."""
     producer, first = line.producer, line.numbers(1)
     origin = Origin(topic="t", app="%delay", producer=producer)
@@ -59,7 +59,11 @@ def send(line: BrokerSender, number: int, told: Told) -> None:
         producer=(producer.start_ms, producer.random),
         group="main",
     )
-    line.send(0, intent, batch, lambda _, intent, error: told.append((int(intent.rows[0]), error)))
+
+    def on_end(_: int, intent: Decision, error: TernError | None) -> None:
+        told.append((int(intent.rows[0]), error))
+
+    line.send(0, intent, batch, on_end, again=again)
 
 
 async def test_a_lost_answer_is_asked_for_again_with_the_same_bytes(
@@ -119,6 +123,20 @@ async def test_a_group_that_cannot_store_is_left_alone_for_a_while(
 
     assert [number for number, error in told if error is None] == [3]
     assert line.has_room
+
+
+async def test_of_an_earlier_life_a_first_refusal_proves_nothing(
+    broker: FakeBroker, line: BrokerSender
+) -> None:
+    """What a killed delay server had sent may arrive after the refusal: a second copy, if the rows
+    went elsewhere meanwhile; Q8, seed 50161 of the simulation."""
+    broker.refuse(Command.PUBLISH, ReadOnly("replicas do not answer"), times=2)
+    told: Told = []
+    send(line, 1, told, again=True)
+    await until(lambda: len(told) == 1, seconds=30)
+
+    assert told == [(1, None)]
+    assert len(broker.published) == 1 and len(broker.batches["t"]) == 1
 
 
 async def test_after_a_lost_answer_a_refusal_proves_nothing(
