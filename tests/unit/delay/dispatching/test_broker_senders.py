@@ -136,7 +136,7 @@ async def test_of_an_earlier_life_a_first_refusal_proves_nothing(
     await until(lambda: len(told) == 1, seconds=30)
 
     assert told == [(1, None)]
-    assert len(broker.published) == 1 and len(broker.batches["t"]) == 1
+    assert len(set(broker.published)) == 1 and len(broker.batches["t"]) == 1
 
 
 async def test_after_a_lost_answer_a_refusal_proves_nothing(
