@@ -52,6 +52,11 @@ def _servers(snapshot: Snapshot) -> Iterator[Attention]:
             yield Attention(level="warning", text=text, where="/cluster")
 
 
+def waiting(count: int) -> str:
+    """So many messages wait, as a person says it."""
+    return "1 message waits" if count == 1 else f"{count:,} messages wait"
+
+
 def _groups(snapshot: Snapshot) -> Iterator[Attention]:
     for view in sorted(snapshot.groups.values(), key=lambda each: -each.ready):
         name, where = f"group {view.name} of {view.topic}", group_path(view)
@@ -59,16 +64,16 @@ def _groups(snapshot: Snapshot) -> Iterator[Attention]:
             text = f"the ledger of {name} does not add up: please report this"
             yield Attention(level="critical", text=text, where=where)
         if view.paused and view.ready:
-            text = f"{name} is paused while {view.ready:,} messages wait"
+            text = f"{name} is paused while {waiting(view.ready)}"
             yield Attention(level="warning", text=text, where=where)
         elif view.ready and not view.members:
-            text = f"nobody consumes {name}: {view.ready:,} messages wait"
+            text = f"nobody consumes {name}: {waiting(view.ready)}"
             yield Attention(level="warning", text=text, where=where)
         elif view.age_ms > OLD_MS:
             text = f"the oldest message of {name} waits for {view.age_ms // 60_000} minutes"
             yield Attention(level="warning", text=text, where=where)
         elif view.alarm:
-            text = f"{name} is over its backlog alarm: {view.ready:,} messages wait"
+            text = f"{name} is over its backlog alarm: {waiting(view.ready)}"
             yield Attention(level="warning", text=text, where=where)
 
 

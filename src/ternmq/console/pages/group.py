@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from ternmq.api.views.attention import waiting
 from ternmq.api.views.snapshot import NEVER, GroupView
 from ternmq.client.admin.merge_answers import merged_groups, merged_members
 from ternmq.console.copy_as import CopyAs, curl_get
@@ -57,18 +58,18 @@ async def group_list(console: Console, asked: AskedUrl) -> ShownPage:
 
 def why_slow(view: GroupView, rate_in: float) -> str:
     """How a group is doing, as one sentence."""
-    ready = number(view.ready)
+    ready = waiting(view.ready)
     if view.paused:
-        return f"It is paused: {ready} messages wait, and nothing is handed out."
+        return f"It is paused: {ready}, and nothing is handed out."
     if not view.open:
         return "Everything is handled."
     if view.held_back:
-        return f"It is held back ({view.held_back}): {ready} messages wait."
+        return f"It is held back ({view.held_back}): {ready}."
     if not view.members:
-        return f"Nobody consumes: {ready} messages wait."
+        return f"Nobody consumes: {ready}."
     if not view.ready and view.counts["waiting_retry"]:
-        waiting = number(view.counts["waiting_retry"])
-        return f"Nothing is ready; {waiting} messages failed and wait for their next attempt."
+        failed = number(view.counts["waiting_retry"])
+        return f"Nothing is ready; {failed} messages failed and wait for their next attempt."
     if not view.ready:
         return f"Its consumers hold all that is open: {number(view.counts['in_flight'])} messages."
     if not view.rate_out:
@@ -77,7 +78,7 @@ def why_slow(view: GroupView, rate_in: float) -> str:
     pace = f"{rate(view.rate_out)} go out, {rate(rate_in)} come in"
     left = view.empty_in_s
     ending = "it does not become less" if left == NEVER else f"empty in {duration(left * 1000)}"
-    return f"{ready} messages wait; {pace}: {ending}."
+    return f"{ready}; {pace}: {ending}."
 
 
 async def group_page(console: Console, asked: AskedUrl) -> ShownPage:
