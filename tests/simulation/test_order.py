@@ -16,6 +16,7 @@ import pytest
 import ternmq
 from ternmq.core.errors import TernError
 from ternmq.testing import SimulatedDisk, node
+from tests.waiting import until
 
 KEYS = [f"k{number}" for number in range(7)]
 COUNT = 400
@@ -42,9 +43,7 @@ class World:
             await self.produce(mq)
         tasks = [asyncio.create_task(self.consume(url)) for _ in range(3)]
         if until_done:
-            async with asyncio.timeout(60):
-                while await self.left(mq):  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
+            await until(lambda: self.is_done(mq), seconds=60)
         else:
             await asyncio.wait(tasks, timeout=self.chance.random() * 0.3)
         for task in tasks:
@@ -65,10 +64,10 @@ class World:
         for row, outgoing in enumerate(rows):
             self.by_key[str(outgoing.order_key)].append(receipt[row].sequence)
 
-    async def left(self, mq: Any) -> int:
+    async def is_done(self, mq: Any) -> bool:
         [line] = await mq.admin.ledger(group="g")
         assert line.total == COUNT
-        return int(line.ready + line.in_flight + line.waiting_retry)
+        return not line.ready + line.in_flight + line.waiting_retry
 
     async def consume(self, url: str) -> None:
         """A consumer that now and then fails, sleeps over its lease, or loses its connection."""

@@ -140,7 +140,7 @@ def _settle(message: Message, order: SettleOrder) -> None:
 
 
 class HttpConsumers:
-    """All of them, in one process."""
+    """All consumers of one console process."""
 
     def __init__(self, mq: Client, clock: Clock) -> None:
         self._mq = mq

@@ -388,7 +388,7 @@ class Client(ReadingCalls):
     def consumer(
         self, topics: str | Sequence[str], *, group: str, **options: Unpack[ConsumerOptions]
     ) -> Consumer:
-        """A member of a group on one or several topics; use it in `async with`.
+        """A consumer of a group on one or several topics; use it in `async with`.
 
         Options: start ('earliest', 'latest', a sequence, an aware datetime; for new groups),
         prefetch (un-acked messages held at most), codec.

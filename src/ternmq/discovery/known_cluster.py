@@ -18,7 +18,7 @@ log = get_logger()
 
 
 class KnownCluster:
-    """Of one process, towards meta servers. Set on its loop; may be read from any thread."""
+    """The cluster that one process belongs to. Set on its loop; may be read from any thread."""
 
     def __init__(self) -> None:
         self.id = ""

@@ -26,7 +26,7 @@ log = get_logger()
 
 
 class OidcKeys:
-    """Of one issuer, for one server."""
+    """Public keys of one issuer, for one server."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ class SeenStanding(msgspec.Struct, frozen=True):
 
 
 class SeenStandings:
-    """Of one meta server."""
+    """Standings that one meta server has seen."""
 
     def __init__(self, directory: MetaDirectory, path: Path, disk: Disk) -> None:
         self._directory = directory

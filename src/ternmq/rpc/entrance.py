@@ -22,7 +22,7 @@ from ternmq.wire.record import pack, unpack
 
 
 class Entrance:
-    """Of one connection, until it is let in."""
+    """The entrance of one connection, until it is let in."""
 
     __slots__ = ("_challenged", "_gate", "node")
 

@@ -174,7 +174,7 @@ class ClientCalls:
     def consumer(
         self, topics: str | Sequence[str], *, group: str, **options: Unpack[ConsumerOptions]
     ) -> Consumer:
-        """A member of a group on one or several topics; use it in `with`.
+        """A consumer of a group on one or several topics; use it in `with`.
 
         Options: start ('earliest', 'latest', a sequence, an aware datetime; for new groups),
         prefetch (un-acked messages held at most), codec.

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from ternmq.api.answers import group_fields, json_answer, page
 from ternmq.api.cursors import names_cursor, read_names
 from ternmq.api.service import ApiService, service_of
-from ternmq.client.admin.merge_answers import merged_groups, merged_members
+from ternmq.client.admin.merge_answers import merged_consumers, merged_groups
 from ternmq.core.errors import BadRequest, GroupNotFound
 from ternmq.wire.messages.groups import Group, GroupSet
 
@@ -62,7 +62,7 @@ def _shown(found: list[Group], missing: dict[str, str]) -> dict[str, Any]:
         "ordered": lanes[0].ordered,
         "settings": lanes[0].settings,
         "lanes": [lane.ledger for lane in lanes],
-        "members": merged_members(member for each in found for member in each.members),
+        "members": merged_consumers(member for each in found for member in each.members),
     }
     return answer | ({"incomplete": missing} if missing else {})
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ternmq.client.admin.broker_members import BrokerState
-from ternmq.client.admin.merge_answers import added_rates, merged_figures, merged_members
+from ternmq.client.admin.merge_answers import added_rates, merged_consumers, merged_figures
 from ternmq.wire.inspection.sessions import SenderCount
 from ternmq.wire.messages.groups import Group, LedgerLine
 from ternmq.wire.messages.stats import GroupFigures, Rates, Status, TopicFigures
@@ -164,7 +164,7 @@ def _view(parts: Sequence[Group], figures: Sequence[GroupFigures]) -> GroupView:
         name=first.name,
         counts={state: _sum(lines, state) for state in STATES},
         total=_sum(lines, "total"),
-        members=len(merged_members(member for part in parts for member in part.members)),
+        members=len(merged_consumers(member for part in parts for member in part.members)),
         paused=any(part.settings.paused for part in parts),
         ordered=first.ordered,
         filter=first.filter,

@@ -30,7 +30,7 @@ class GroupPositions(Protocol):
 
 
 class LedGroups:
-    """Of a master: as it is now."""
+    """Positions as a master knows them now."""
 
     def __init__(self, groups: ConsumerGroups) -> None:
         self._groups = groups
@@ -40,7 +40,7 @@ class LedGroups:
 
 
 class FollowedGroups:
-    """Of a replica: as its copy of the pull log says."""
+    """Positions as a replica's copy of the pull log says."""
 
     def __init__(self, pulls: PullLog, topics: Callable[[], list[Topic]], clock: Clock) -> None:
         self._pulls = pulls

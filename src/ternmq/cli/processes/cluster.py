@@ -70,14 +70,8 @@ def cluster(
     """
     import uvloop
 
-    from ternmq.cli.processes.cluster_plan import (
-        SECRET_FILE,
-        Extra,
-        is_secured,
-        keep_shape,
-        make_plan,
-        settle_shape,
-    )
+    from ternmq.cli.processes.cluster_folder import is_secured, keep_shape, settle_shape
+    from ternmq.cli.processes.cluster_plan import SECRET_FILE, Extra, make_plan
     from ternmq.cli.processes.lock import locked
     from ternmq.cli.processes.node import PRIVATE
     from ternmq.node.node_secret import make_node_secret
@@ -146,7 +140,7 @@ async def _serve(
     plan: "ClusterPlan", folder: Path, files: "ClusterTls | None", *, restart: bool
 ) -> None:
     """Start in order, say so, wait to be cancelled, stop in reverse order."""
-    from ternmq.cli.processes.cluster_plan import in_waves
+    from ternmq.cli.processes.cluster_folder import in_waves
     from ternmq.cli.processes.supervisor import Supervised, start_together, stop_together
 
     logs = folder / LOGS

@@ -8,7 +8,8 @@ environment. `admin.pem` is the admin's: whoever has this folder may do everythi
 from collections.abc import Mapping
 from pathlib import Path
 
-from ternmq.cli.processes.cluster_plan import TLS_FOLDER, ClusterPlan, Planned, is_secured
+from ternmq.cli.processes.cluster_folder import is_secured
+from ternmq.cli.processes.cluster_plan import TLS_FOLDER, ClusterPlan, Planned
 from ternmq.discovery.url import with_tls_files
 from ternmq.security.tls.authority import Authority, CertificateOrder, CertificatePair
 from ternmq.security.tls.node_name import NodeName, make_node_name

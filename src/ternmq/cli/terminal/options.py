@@ -72,7 +72,7 @@ T = TypeVar("T")
 
 
 class ServerFlag(StrEnum):
-    """Of a group."""
+    """Options of a group."""
 
     realtime = "realtime"
     delay = "delay"

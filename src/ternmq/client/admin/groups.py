@@ -1,4 +1,4 @@
-"""Consumer groups: settings, members, order keys, backlog, resets and replays.
+"""Consumer groups: settings, consumers, order keys, backlog, resets and replays.
 
 A group is on every broker group; orders go to all of them, and answers are put together or named by
 their broker group.

@@ -85,12 +85,12 @@ def merged_group(groups: Sequence[Group]) -> Group:
         groups[0],
         created_at_ms=min(group.created_at_ms for group in groups),
         ledger=ledger,
-        members=merged_members(member for group in groups for member in group.members),
+        members=merged_consumers(member for group in groups for member in group.members),
         broker_group="",
     )
 
 
-def merged_members(members: Iterable[ConsumerInfo]) -> list[ConsumerInfo]:
+def merged_consumers(members: Iterable[ConsumerInfo]) -> list[ConsumerInfo]:
     """A consumer joins every broker group; it is one consumer all the same."""
     found: dict[str, ConsumerInfo] = {}
     for member in members:

@@ -77,7 +77,7 @@ class TokenGreeting:
 
 
 class TokenRenewal:
-    """Of one connection, as long as it stands. Timers and futures only: nobody waits for it."""
+    """Renewals of one connection, as long as it stands: timers and futures, nobody waits for it."""
 
     def __init__(
         self, call: Call, login: TokenLogin, address: str, loop: asyncio.AbstractEventLoop

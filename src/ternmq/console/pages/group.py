@@ -5,7 +5,7 @@ from typing import Any
 
 from ternmq.api.views.attention import waiting
 from ternmq.api.views.snapshot import NEVER, GroupView
-from ternmq.client.admin.merge_answers import merged_groups, merged_members
+from ternmq.client.admin.merge_answers import merged_consumers, merged_groups
 from ternmq.console.copy_as import CopyAs, curl_get
 from ternmq.console.formats import duration, number, rate
 from ternmq.console.page import AskedUrl, Console, ShownPage
@@ -101,7 +101,7 @@ async def group_page(console: Console, asked: AskedUrl) -> ShownPage:
     facts = {
         "view": view,
         "lines": merged_groups(found),
-        "members": merged_members(member for each in found for member in each.members),
+        "members": merged_consumers(member for each in found for member in each.members),
         "paused_sessions": settings.paused_sessions,
         "keys": keys,
         "leases": leases,

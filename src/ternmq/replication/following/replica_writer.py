@@ -155,13 +155,13 @@ class ReplicaWriter:
 
     def next_round(self) -> "_ReplicaRound | None":
         """Write what has come, or else let count what is safe."""
-        groups: list[_Group] = []
+        groups: list[_ReceivedPart] = []
         if not self._failed.done() and not self._halted:
             for number, target in self._logs.items():
                 received = target.take()
                 if received is not None:
                     sync = self._ask_sync[number] and not self._from_memory
-                    groups.append(_Group(number, target, received, sync))
+                    groups.append(_ReceivedPart(number, target, received, sync))
                     self._ask_sync[number] = False
         if groups:
             return _ReplicaRound(self, self._writer, groups)
@@ -170,7 +170,7 @@ class ReplicaWriter:
 
     # -- back on the loop
 
-    def wrote(self, groups: "list[_Group]", error: TernError | None) -> None:
+    def wrote(self, groups: "list[_ReceivedPart]", error: TernError | None) -> None:
         """A round is written, or the first error that it met."""
         if error is not None:
             self._fail(error)
@@ -221,7 +221,7 @@ class ReplicaWriter:
             self._failed.set_result(error)
 
 
-class _Group(NamedTuple):
+class _ReceivedPart(NamedTuple):
     """What came of one log."""
 
     number: int
@@ -236,7 +236,7 @@ class _ReplicaRound:
 
     replica: ReplicaWriter
     writer: RoundWriter
-    groups: list[_Group]
+    groups: list[_ReceivedPart]
     error: TernError | None = None
 
     def write(self) -> None:

@@ -19,7 +19,7 @@ SOURCES_MAX = 10_000
 
 
 class FailedLogins:
-    """Of one server."""
+    """Failed logins at one server."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

@@ -82,7 +82,7 @@ class GuardedState(Protocol):
 
 
 class Guard:
-    """Of one listener."""
+    """The guard of one listener."""
 
     def __init__(
         self,

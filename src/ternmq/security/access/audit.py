@@ -42,7 +42,7 @@ def audit_file(server: str) -> str:
 
 
 class AuditLog:
-    """Of one server."""
+    """The audit log of one server."""
 
     def __init__(self, path: Path, *, server: str, now_ms: Callable[[], int]) -> None:
         self._path = path

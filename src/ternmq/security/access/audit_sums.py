@@ -30,7 +30,7 @@ class _Sum:
 
 
 class AuditSums:
-    """Of one log."""
+    """Sums of one audit log."""
 
     def __init__(self, *, at_once: int) -> None:
         self._at_once = at_once

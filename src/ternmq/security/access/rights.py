@@ -87,7 +87,7 @@ def matches(grant: Grant, right: Right) -> bool:
 
 @dataclass(slots=True)
 class Rights:
-    """Of one identity, as long as its grants are what they are."""
+    """Rights of one identity, as long as its grants are what they are."""
 
     name: str
     apps: Sequence[str]

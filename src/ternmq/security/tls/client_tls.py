@@ -28,7 +28,7 @@ class OutgoingTls(Protocol):
 
 
 class ClientTls:
-    """Of an application or a command; it trusts every server that its authority has signed."""
+    """TLS of an application or a command; it trusts every server that its authority has signed."""
 
     def __init__(self, files: CertificateFiles) -> None:
         self._files = files

@@ -80,7 +80,7 @@ class Doorkeeper(Protocol):
 
 
 class TlsDoor:
-    """Of one listener."""
+    """Contexts of one listener."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ OF_SERVERS: Final = "tern://"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerCertificate:
-    """Of the other side of a connection; or our own, as others see it."""
+    """The certificate of the other side of a connection; or our own, as others see it."""
 
     common_name: str
     uris: tuple[str, ...]

@@ -182,7 +182,7 @@ class TokenCreated(Record, frozen=True):
 
 
 class TokenFind(Record, frozen=True):
-    """Of one user; empty: of all."""
+    """Limits of one user; empty: of all."""
 
     user: str = ""
 

@@ -4,14 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ternmq.cli.processes.cluster_plan import (
-    Extra,
-    Shape,
-    in_waves,
-    keep_shape,
-    make_plan,
-    settle_shape,
-)
+from ternmq.cli.processes.cluster_folder import in_waves, keep_shape, settle_shape
+from ternmq.cli.processes.cluster_plan import Extra, Shape, make_plan
 from ternmq.core.errors import BadConfig
 
 FOLDER = Path("/data")
