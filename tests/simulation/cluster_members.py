@@ -17,7 +17,8 @@ def check_members(machines: list[Machine], flips: set[tuple[str, str, int]]) -> 
     for log in LOGS:
         kept = [(machine.name, *_log(machine, log)) for machine in machines]
         first = max(start for _, start, _ in kept)
-        end = min(start + len(data) for _, start, data in kept)
+        # Room for more is no part of a log.
+        end = min(start + len(data.rstrip(b"\0")) for _, start, data in kept)
         name, start, reference = kept[0]
         for other, other_start, data in kept[1:]:
             here = reference[first - start : end - start]
@@ -44,11 +45,12 @@ def bodies_without_name(machines: list[Machine], topic_ids: set[int]) -> set[byt
 
 def _batches(machine: Machine) -> Iterator[BatchView]:
     """What lies in the message log of a member, up to a torn end."""
-    data, at, form = memoryview(_log(machine, "message")[1]), 0, MessageFormat()
+    start, content = _log(machine, "message")
+    data, at, form = memoryview(content), 0, MessageFormat()
     while at < len(data):
         try:
             size = form.size(data[at:])
-            form.check(data[at : at + size], at)
+            form.check(data[at : at + size], start + at)
         except Corrupt:
             return
         yield BatchView(data[at : at + size])
@@ -66,4 +68,4 @@ def _log(machine: Machine, log: str) -> tuple[int, bytes]:
             if not content:
                 start = base
             content = content[: base - start] + machine.disk.read(folder / name)
-    return start, content.rstrip(b"\0")  # Room for more is no part of a log.
+    return start, content

@@ -102,7 +102,7 @@ class Caller:
 
     def __init__(self, session: bytes) -> None:
         self.hello = Hello(protocol=PROTOCOL_VERSION, app="machine", version="0", session=session)
-        self.state: object | None = None
+        self.use = self.rights = None  # No security.
         self.node = None  # No server.
         self.address = self.server_address = ("machine", 1)
         self.endpoints = packed_endpoints(self.address, self.server_address)

@@ -28,7 +28,7 @@ class Names:
 
     all, find = topics, topic
 
-    async def get_or_create(self, name: str) -> Topic:
+    async def get_or_create(self, name: str, peer: object = None) -> Topic:
         return TOPICS[name]
 
 
@@ -95,6 +95,7 @@ class Producer:
 
     def __init__(self) -> None:
         self.hello = SimpleNamespace(app="shop")
+        self.rights = self.use = None  # No security.
         self.questions: list[HalfCheck] = []
 
     def push(self, command: int, payload: bytes) -> None:

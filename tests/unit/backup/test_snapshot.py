@@ -61,7 +61,7 @@ def test_room_behind_the_last_record_is_left_behind(tmp_path: Path) -> None:
 def test_a_directory_that_never_holds_still_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_cut", lambda files: True)
+    monkeypatch.setattr(module, "is_cut", lambda files: True)
     with pytest.raises(Unavailable, match="try again"), snapshot(filled(tmp_path / "b", 10)):
         pass
     assert not (tmp_path / "b" / "backup.tmp").exists()
