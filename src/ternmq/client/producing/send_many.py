@@ -68,6 +68,8 @@ class SendMany:
         self._answered: asyncio.Future[None] | None = None
         self._promised: tuple[int, int] | None = None
         """Messages and bytes for which room is taken already, and not yet used."""
+        self._sized = (0, 0)
+        """How many bodies there are, and their bytes, where they are bytes and nothing else."""
         config, buffer = producer.config, producer.buffer
         self._rows_max = min(config.batch_rows_max, buffer.messages_max)
         self._size_max = min(config.batch_size_max, buffer.size_max)
@@ -235,8 +237,11 @@ class SendMany:
     def _bare(self, bodies: Sequence[Any]) -> bool:
         """Bytes and nothing else, of which none is too large."""
         self._plain = self._plain and set(map(type, bodies)) <= {bytes}
-        if self._plain and bodies and max(map(len, bodies)) > self._producer.sizes.small:
-            list(self._checked(bodies))  # Says which one it is.
+        if self._plain and bodies:
+            size, small = sum(map(len, bodies)), self._producer.sizes.small
+            self._sized = len(bodies), size
+            if size > small and max(map(len, bodies)) > small:
+                list(self._checked(bodies))  # Says which one it is.
         return self._plain
 
     def _checked(self, bodies: Sequence[Any]) -> Iterator[Row]:
@@ -268,11 +273,14 @@ class SendMany:
     def _open_batch(self, rows: Sequence[Row]) -> OpenBatch:
         producer = self._producer
         plain = self._plain or all(type(row) is bytes for row in rows)
+        count, size = self._sized
+        if not self._plain or count != len(rows):
+            size = sum(map(len if plain else row_size, rows))  # type: ignore[arg-type]
         return OpenBatch(
             producer.loop.time(),
             producer.clock.now_ms(),
             list(rows),
-            sum(map(len if plain else row_size, rows)),  # type: ignore[arg-type]
+            size,
             plain=plain,
             due=self._due if plain else None,
             awaited=True,
