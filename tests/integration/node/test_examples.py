@@ -35,7 +35,7 @@ SHOWN = {
     ],
     "04_batches.py": [
         r"stored  100000 messages, failures: \[\]",
-        "row 7   is sequence 7",
+        "row 7   is 7 after row 0",
         r"last    keys \['a', ''\]",
         r"arrow   columns \['sequence', 'stored_at', 'body', 'key', 'tag'\]",
         "got     100002 messages, 1400000 bytes",
