@@ -29,7 +29,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import DAY_MS
 from ternmq.outbox.database import Database
 from ternmq.outbox.failure import MOVED_MS, judge, rest_ms
-from ternmq.outbox.rows import OutboxRow, OutboxRows, RowClaim
+from ternmq.outbox.rows import OutboxRow, OutboxRows, RowClaim, blockers
 from ternmq.outbox.table import PARKED_MS
 
 ERROR_PAUSE_S = 1.0
@@ -210,11 +210,11 @@ class Relay:
 
         def take(connection: Connection) -> _RelayRound:
             rows = self.rows.claim(connection, claim)
-            blockers = self.rows.blockers(connection, rows)
-            if blockers and (more := self.rows.stragglers(connection, claim, rows)):
+            before = self.rows.before(connection, rows)
+            if before and (more := self.rows.stragglers(connection, claim, before)):
                 rows = sorted([*rows, *more], key=lambda row: row.id)
-                blockers = self.rows.blockers(connection, rows)
-            return self._sort(connection, rows, blockers, fresh=False)
+                before = self.rows.before(connection, rows)
+            return self._sort(connection, rows, blockers(before), fresh=False)
 
         taken = await database.run(take)
         await self._settle(mq, database, taken)
@@ -227,8 +227,8 @@ class Relay:
 
         def read(connection: Connection) -> _RelayRound:
             found = self.rows.committed(connection, ids, owner=self.owner, now_ms=now_ms)
-            blockers = self.rows.blockers(connection, found)
-            return self._sort(connection, found, blockers, fresh=True)
+            before = self.rows.before(connection, found)
+            return self._sort(connection, found, blockers(before), fresh=True)
 
         await self._settle(mq, database, await database.run(read))
 

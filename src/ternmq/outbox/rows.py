@@ -4,7 +4,7 @@ Claiming is the only statement that differs by database: PostgreSQL and SQLite c
 `UPDATE … RETURNING`, MariaDB locks with `SKIP LOCKED` first. In SQLite the claim is the first
 statement of its transaction, so it waits for the write lock instead of failing in the middle. A
 row is left out while an earlier one of its order key is with somebody else, backs off or is parked;
-`blockers` then finds what another relay claimed in the same moment. Lists of a thousand values go
+`before` then finds what another relay claimed in the same moment. Lists of a thousand values go
 out as one array (PostgreSQL) or written into the statement: a parameter each would cost more than
 the statement.
 Rows are taken by the time from which they are due, so a row that failed may come after later ones
@@ -115,6 +115,18 @@ def _among(connection: Connection, column: Column[Any], values: Sequence[Any]) -
     return column.in_(listed)
 
 
+RowsBefore = list[tuple[int, int]]
+"""Order hash and number of rows that stand before others, in order."""
+
+
+def blockers(before: RowsBefore) -> dict[int, int]:
+    """By order hash: number of the first of these rows."""
+    found: dict[int, int] = {}
+    for hashed, id in before:
+        found.setdefault(hashed, id)
+    return found
+
+
 def _chunks(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
     return (values[at : at + CLAUSE_MAX] for at in range(0, len(values), CLAUSE_MAX))
 
@@ -198,25 +210,17 @@ class OutboxRows:
         return found
 
     def stragglers(
-        self, connection: Connection, claim: RowClaim, rows: Sequence[OutboxRow]
+        self, connection: Connection, claim: RowClaim, before: RowsBefore
     ) -> list[OutboxRow]:
-        """Take rows, too, that are due and must go before some of `rows`."""
-        before = self._before(connection, rows)
+        """Take those, too, that must go before some of the claimed rows and are due."""
         table, taken = self.table, list[OutboxRow]()
         for some in _chunks([id for _, id in before][: claim.rows_max]):
             due = (_among(connection, table.c.id, some), table.c.ready_ms <= claim.now_ms)
             taken += self._take(connection, claim, due)
         return taken
 
-    def blockers(self, connection: Connection, rows: Sequence[OutboxRow]) -> dict[int, int]:
-        """By order hash: number of the first row that is there and not among `rows`."""
-        found: dict[int, int] = {}
-        for hashed, id in self._before(connection, rows):
-            found.setdefault(hashed, id)
-        return found
-
-    def _before(self, connection: Connection, rows: Sequence[OutboxRow]) -> list[tuple[int, int]]:
-        """Order hash and number of rows before the last of `rows`, not among them, in order."""
+    def before(self, connection: Connection, rows: Sequence[OutboxRow]) -> RowsBefore:
+        """Rows of the same order keys before the last of `rows` that are not among them."""
         keyed = [row for row in rows if row.order_hash is not None]
         if not keyed:
             return []

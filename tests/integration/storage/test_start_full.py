@@ -40,6 +40,20 @@ def on(place: Path, server: Node) -> Node:
     return server
 
 
+async def serve_while_full(url: str, kept: int) -> int:
+    """What is there is read and consumed, sending is refused; how many are there then."""
+    async with ternmq.connect(url, compression="none", delivery_timeout=1) as mq:
+        found = [message async for message in mq.read(TOPIC, start="earliest")]
+        assert len(found) == kept
+        assert len(await take(mq, "steady", 10)) == 10
+        # What a start gives back of its log's last file is there to be used.
+        with pytest.raises(ternmq.DiskFull, match=r"free some space|no space left"):
+            while True:
+                await mq.send(TOPIC, BODY)
+                kept += 1
+    return kept
+
+
 @needs_root
 @pytest.mark.parametrize("kind", ["ext4", pytest.param("tmpfs", marks=pytest.mark.long)])
 async def test_a_broker_starts_with_a_full_disk_and_takes_messages_when_there_is_room(
@@ -58,15 +72,7 @@ async def test_a_broker_starts_with_a_full_disk_and_takes_messages_when_there_is
         for stop in (broker.kill, broker.stop):
             stop()
             broker.start()
-            async with ternmq.connect(meta.url, compression="none", delivery_timeout=1) as mq:
-                found = [message async for message in mq.read(TOPIC, start="earliest")]
-                assert len(found) == kept
-                assert len(await take(mq, "steady", 10)) == 10
-                # What its log had made room for is there to be used.
-                with pytest.raises(ternmq.DiskFull, match=r"free some space|no space left"):
-                    while True:
-                        await mq.send(TOPIC, BODY)
-                        kept += 1
+            kept = await serve_while_full(meta.url, kept)
         async with ternmq.connect(meta.url) as mq:
             ballast.unlink()
             await until_sending_works(mq)
@@ -111,14 +117,7 @@ async def test_a_whole_node_starts_with_a_full_disk_and_its_registry_too(
         for stop in (node.kill, node.stop, node.kill, node.stop):
             stop()
             node.start()
-            async with ternmq.connect(node.url, compression="none", delivery_timeout=1) as mq:
-                found = [message async for message in mq.read(TOPIC, start="earliest")]
-                assert len(found) == kept
-                assert len(await take(mq, "steady", 10)) == 10
-                with pytest.raises(ternmq.DiskFull, match=r"free some space|no space left"):
-                    while True:
-                        await mq.send(TOPIC, BODY)
-                        kept += 1
+            kept = await serve_while_full(node.url, kept)
         async with ternmq.connect(node.url) as mq:
             ballast.unlink()
             await until_sending_works(mq)

@@ -28,7 +28,7 @@ from ternmq.cli.terminal.output import (
     size,
     utc,
 )
-from ternmq.cli.terminal.starts import parse_start
+from ternmq.client.reading.written_start import parse_start
 from ternmq.core.errors import BadRequest
 from ternmq.core.units import parse_duration_ms
 from ternmq.security.sealing.master_keys import VARIABLE, find_master_keys

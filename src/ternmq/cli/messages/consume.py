@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternmq.cli.terminal import starts
 from ternmq.cli.terminal.incomplete import BrokerGroup, end_incomplete
 from ternmq.cli.terminal.options import URL, Create, Json, Url, Wide, must_exist, use
 from ternmq.cli.terminal.output import (
@@ -28,6 +27,7 @@ from ternmq.cli.terminal.output import (
     utc,
 )
 from ternmq.cli.terminal.printable import json_text, printable_lines
+from ternmq.client.reading import written_start as starts
 from ternmq.core.ids import check_name
 from ternmq.discovery.hidden_topics import DEAD_PREFIX
 from ternmq.wire.messages.groups import Start

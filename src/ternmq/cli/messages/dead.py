@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from ternmq.cli.terminal.incomplete import end_incomplete
+from ternmq.cli.terminal.incomplete import end_incomplete, use_tolerant
 from ternmq.cli.terminal.options import URL, AlreadyJson, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import (
     message_fields,
@@ -31,7 +31,7 @@ from ternmq.cli.terminal.output import (
     utc,
 )
 from ternmq.cli.terminal.progress import progress
-from ternmq.cli.terminal.starts import parse_start
+from ternmq.client.reading.written_start import parse_start
 from ternmq.core.errors import BadRequest, TernError, TopicNotFound
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         Letters,
         LettersDone,
     )
-    from ternmq.wire.messages.dead_letters import DeadGroup
 
 app = typer.Typer(
     help="Dead letters of a group, or messages a topic refused: list, show, send again, delete, "
@@ -255,12 +254,7 @@ def delete(
 @app.command()
 def groups(url: Url = URL, as_json: Json = False) -> None:
     """List the groups that have dead letters, those with most open ones first."""
-
-    async def job(mq: "Client") -> "tuple[list[DeadGroup], dict[str, str]]":
-        admin = mq.admin.tolerant()
-        return await admin.dead_groups(), admin.missing
-
-    found, missing = use(url, job)
+    found, missing = use_tolerant(url, lambda admin: admin.dead_groups())
     found.sort(key=lambda each: (-each.open, each.group))
     if as_json:
         show_json(found)

@@ -17,10 +17,10 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from ternmq.cli.terminal import starts
 from ternmq.cli.terminal.options import URL, Json, Url, use
 from ternmq.cli.terminal.output import note, show_json
 from ternmq.cli.terminal.printable import json_text
+from ternmq.client.reading import written_start as starts
 from ternmq.core.errors import BadRequest
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ternmq.cli.terminal import starts
 from ternmq.cli.terminal.incomplete import end_incomplete
-from ternmq.cli.terminal.options import URL, Json, Url, Wide, use
+from ternmq.cli.terminal.options import URL, Json, StoredBefore, StoredSince, Url, Wide, use
 from ternmq.cli.terminal.output import (
     message_fields,
     note,
@@ -17,6 +16,7 @@ from ternmq.cli.terminal.output import (
     shown_body,
     utc,
 )
+from ternmq.client.reading import written_start as starts
 from ternmq.core.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -32,14 +32,8 @@ def find(
     ] = None,
     key: Annotated[str | None, typer.Option(help="The message's key.")] = None,
     topic: Annotated[str | None, typer.Option(help="Only in this topic.")] = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--from", metavar="TIME", help="Stored at or after: 1h (ago), or ISO 8601."),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option("--to", metavar="TIME", help="Stored before: 5m (ago), or ISO 8601."),
-    ] = None,
+    since: StoredSince = None,
+    until: StoredBefore = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most so many.")] = 100,
     wide: Wide = False,
     url: Url = URL,

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ternmq.cli.terminal.incomplete import end_incomplete
+from ternmq.cli.terminal.incomplete import end_incomplete, use_tolerant
 from ternmq.cli.terminal.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import (
     note,
@@ -17,7 +17,7 @@ from ternmq.cli.terminal.output import (
     utc,
 )
 from ternmq.core.errors import BadRequest, TransactionEnded, TransactionNotFound
-from ternmq.wire.messages.transactions import HalfEnded, HalfOpen, HalfOpens
+from ternmq.wire.messages.transactions import HalfEnded, HalfOpen
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -40,13 +40,10 @@ def list_open(
     as_json: Json = False,
 ) -> None:
     """List open transactions, the oldest first. Their messages are seen by nobody yet."""
-
-    async def job(mq: "Client") -> tuple[HalfOpens, dict[str, str]]:
-        admin = mq.admin.tolerant()
-        found = await admin.halves(dropped_only=dropped, app=application, limit=limit)
-        return found, admin.missing
-
-    found, missing = use(url, job)
+    found, missing = use_tolerant(
+        url,
+        lambda admin: admin.halves(dropped_only=dropped, app=application, limit=limit),
+    )
     if as_json:
         show_json(
             {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ternmq.cli.terminal.incomplete import BrokerGroup, end_incomplete
-from ternmq.cli.terminal.options import URL, Json, Url, use
+from ternmq.cli.terminal.options import URL, Json, StoredBefore, StoredSince, Url, use
 from ternmq.cli.terminal.output import (
     message_fields,
     note,
@@ -17,7 +17,7 @@ from ternmq.cli.terminal.output import (
     utc,
 )
 from ternmq.cli.terminal.progress import progress
-from ternmq.cli.terminal.starts import parse_start
+from ternmq.client.reading.written_start import parse_start
 from ternmq.core.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -34,14 +34,8 @@ def search(
     ] = "",
     where: Annotated[str, typer.Option(help="A condition on properties: amount > 10.")] = "",
     tag: Annotated[str, typer.Option(help="Only with this tag: vip, or vip || gold.")] = "",
-    since: Annotated[
-        str | None,
-        typer.Option("--from", metavar="TIME", help="Stored at or after: 1h (ago), or ISO 8601."),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option("--to", metavar="TIME", help="Stored before: 5m (ago), or ISO 8601."),
-    ] = None,
+    since: StoredSince = None,
+    until: StoredBefore = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="At most so many.")] = 20,
     look_at: Annotated[
         int, typer.Option("--look-at", min=1, help="Look at so many messages at most.")

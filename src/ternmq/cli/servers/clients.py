@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ternmq.cli.terminal.incomplete import end_incomplete
+from ternmq.cli.terminal.incomplete import end_incomplete, use_tolerant
 from ternmq.cli.terminal.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import say, show_json, show_table, size
 
 if TYPE_CHECKING:
-    from ternmq.client.client import Client
-    from ternmq.wire.inspection.sessions import SenderCount, SessionInfo
+    from ternmq.client.admin.admin import Admin
+    from ternmq.wire.inspection.sessions import SenderCount
 
 MEASURED_S = 1.0
 
@@ -29,12 +29,7 @@ def list_clients(
     as_json: Json = False,
 ) -> None:
     """List connections: application, host, process, version, and what they consume."""
-
-    async def job(mq: "Client") -> "tuple[list[SessionInfo], dict[str, str]]":
-        admin = mq.admin.tolerant()
-        return await admin.sessions(name, count), admin.missing
-
-    found, missing = use(url, job)
+    found, missing = use_tolerant(url, lambda admin: admin.sessions(name, count))
     if as_json:
         show_json(found)
     else:
@@ -65,13 +60,12 @@ def senders(
 ) -> None:
     """List which applications send to which topics, measured for a second."""
 
-    async def job(mq: "Client") -> "tuple[list[SenderCount], list[SenderCount], dict[str, str]]":
-        admin = mq.admin.tolerant()
+    async def measure(admin: "Admin") -> "tuple[list[SenderCount], list[SenderCount]]":
         before = await admin.senders(topic)
         await asyncio.sleep(MEASURED_S)
-        return before, await admin.senders(topic), admin.missing
+        return before, await admin.senders(topic)
 
-    before, found, missing = use(url, job)
+    (before, found), missing = use_tolerant(url, measure)
     known = {(one.app, one.topic, one.broker_group): one.messages for one in before}
     rates = [
         (one, (one.messages - known.get((one.app, one.topic, one.broker_group), 0)) / MEASURED_S)

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ternmq.cli.terminal.incomplete import end_incomplete
-from ternmq.cli.terminal.options import URL, Json, Url, use
+from ternmq.cli.terminal.incomplete import end_incomplete, use_tolerant
+from ternmq.cli.terminal.options import URL, Json, Url
 from ternmq.cli.terminal.output import show_json, show_table
 
 if TYPE_CHECKING:
-    from ternmq.client.client import Client
-    from ternmq.wire.inspection.figures import Figures
+    pass
 
 
 class FiguresOf(StrEnum):
@@ -33,12 +32,7 @@ def figures(
     as_json: Json = False,
 ) -> None:
     """Show what brokers or delay servers measure about themselves."""
-
-    async def job(mq: "Client") -> "tuple[dict[str, Figures], dict[str, str]]":
-        admin = mq.admin.tolerant()
-        return await admin.figures(names or [], kind.value), admin.missing
-
-    found, missing = use(url, job)
+    found, missing = use_tolerant(url, lambda admin: admin.figures(names or [], kind.value))
     if as_json:
         show_json(found)
     else:

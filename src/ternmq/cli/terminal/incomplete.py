@@ -5,19 +5,35 @@ that lacks a part must not look like the whole. Where there is one broker group 
 shows.
 """
 
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from ternmq.cli.terminal.options import use
 from ternmq.cli.terminal.output import note
 
+if TYPE_CHECKING:
+    from ternmq.client.admin.admin import Admin
+    from ternmq.client.client import Client
+
 EXIT_INCOMPLETE = 1
+T = TypeVar("T")
 
 BrokerGroup = Annotated[
     str,
     typer.Option("--broker-group", metavar="NAME", help="Only this one; a sequence needs it."),
 ]
+
+
+def use_tolerant(url: str, ask: "Callable[[Admin], Awaitable[T]]") -> tuple[T, Mapping[str, str]]:
+    """Run one call with the answers of those that answer; who did not, and why."""
+
+    async def job(mq: "Client") -> tuple[T, Mapping[str, str]]:
+        admin = mq.admin.tolerant()
+        return await ask(admin), admin.missing
+
+    return use(url, job)
 
 
 def note_missing(missing: Mapping[str, str]) -> None:

@@ -42,6 +42,14 @@ Wide = Annotated[
     bool, typer.Option("--wide", help="More columns: who sent it, and what it is marked with.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+StoredSince = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help="Stored at or after: 1h (ago), or ISO 8601."),
+]
+StoredBefore = Annotated[
+    str | None,
+    typer.Option("--to", metavar="TIME", help="Stored before: 5m (ago), or ISO 8601."),
+]
 
 # Of every command that runs a server.
 Host = Annotated[str | None, typer.Option(help="Address to listen on (127.0.0.1).")]
@@ -72,7 +80,7 @@ T = TypeVar("T")
 
 
 class ServerFlag(StrEnum):
-    """Options of a group."""
+    """Which servers a group is of."""
 
     realtime = "realtime"
     delay = "delay"

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ternmq.cli.messages import ledger
-from ternmq.cli.terminal import starts
-from ternmq.cli.terminal.incomplete import BrokerGroup, end_incomplete
+from ternmq.cli.terminal.incomplete import BrokerGroup, end_incomplete, use_tolerant
 from ternmq.cli.terminal.options import URL, Create, Json, Url, Yes, confirm, must_exist, use
 from ternmq.cli.terminal.output import say, show_facts, show_json, show_table, utc
 from ternmq.cli.topics import group_replay, group_reset, limit
 from ternmq.cli.topics.topic_keep import shown_duration
 from ternmq.cli.topics.watch import Watch, show_again, shown_age, shown_rates
 from ternmq.client.admin.merge_answers import differing, merged_figures, merged_group, merged_groups
+from ternmq.client.reading import written_start as starts
 from ternmq.client.transport.fan_out import not_answered
 from ternmq.core.errors import BadRequest, GroupNotFound
 from ternmq.core.ids import check_name
@@ -41,12 +41,7 @@ def list_groups(
     as_json: Json = False,
 ) -> None:
     """List the groups, with what is still to do and who consumes."""
-
-    async def job(mq: "Client") -> tuple[list[Group], dict[str, str]]:
-        admin = mq.admin.tolerant()
-        return await admin.groups(topic), admin.missing
-
-    each, missing = use(url, job)
+    each, missing = use_tolerant(url, lambda admin: admin.groups(topic))
     groups = merged_groups(each)
     if as_json:
         show_json([_fields(group) for group in groups])

@@ -4,14 +4,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ternmq.cli.terminal.incomplete import end_incomplete
-from ternmq.cli.terminal.options import URL, Json, Url, use
+from ternmq.cli.terminal.incomplete import end_incomplete, use_tolerant
+from ternmq.cli.terminal.options import URL, Json, Url
 from ternmq.cli.terminal.output import note, show_json, show_table, utc
 from ternmq.cli.topics.group import GroupName, TopicName
 
 if TYPE_CHECKING:
-    from ternmq.client.client import Client
-    from ternmq.client.inspection.rows import WaitingMessages
     from ternmq.wire.inspection.rows import LeaseInfo
 
 Count = Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="At most so many.")]
@@ -21,12 +19,7 @@ def leases(
     topic: TopicName, group: GroupName, count: Count = 100, url: Url = URL, as_json: Json = False
 ) -> None:
     """List who holds messages of a group, since when and until when; the oldest first."""
-
-    async def job(mq: "Client") -> "tuple[list[LeaseInfo], dict[str, str]]":
-        admin = mq.admin.tolerant()
-        return await admin.leases(topic, group, count), admin.missing
-
-    found, missing = use(url, job)
+    found, missing = use_tolerant(url, lambda admin: admin.leases(topic, group, count))
     if as_json:
         show_json(found)
     else:
@@ -60,12 +53,7 @@ def waiting(
     topic: TopicName, group: GroupName, count: Count = 20, url: Url = URL, as_json: Json = False
 ) -> None:
     """List what waits for its next attempt, and count all of it by error."""
-
-    async def job(mq: "Client") -> "tuple[WaitingMessages, dict[str, str]]":
-        admin = mq.admin.tolerant()
-        return await admin.waiting(topic, group, count), admin.missing
-
-    found, missing = use(url, job)
+    found, missing = use_tolerant(url, lambda admin: admin.waiting(topic, group, count))
     if as_json:
         show_json(
             {
