@@ -112,6 +112,8 @@ class Command(IntEnum):
     DISCONNECT = 128
     DELAY_SHOW = 129
     FIGURES = 130
+    SETTLE = 131
+    EXTEND = 132
     TOPIC_KEY_MAKE = 150
     TOPIC_KEY_FIND = 151
     TOPIC_KEY_LIST = 152
