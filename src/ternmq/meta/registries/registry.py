@@ -230,7 +230,7 @@ class Registry(Protocol):
         """One document, unless it has expired."""
 
     def documents(self, wanted: DocumentQuery, *, now_ms: int) -> list[Document]:
-        """Documents that have not expired, by kind and name; one more than wanted if there is one."""
+        """Documents that have not expired, by kind and name; one more than wanted if there is."""
 
     def put_document(self, wanted: DocumentPut, *, now_ms: int) -> Document:
         """Make or replace one; raises `VersionMismatch` (rule 4), `OverLimit`. The same request
