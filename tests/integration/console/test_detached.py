@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from ternmq import connect
-from ternmq.client.consuming.detached import Verdict
+from ternmq.client.consuming.detached import HandleVerdict
 from ternmq.console.process import ConsoleConfig, making_site
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest
@@ -98,7 +98,7 @@ async def test_a_lease_outlives_the_broker_and_a_late_ack_is_refused(
         await mq.admin.ledger("orders")
         node.restart()
         report = await mq.detached_consumer("orders", group="billing").settle(
-            [Verdict(handle=each.handle) for each in long]
+            [HandleVerdict(handle=each.handle) for each in long]
         )
         again = await consumer.pull(4, wait=5)  # The rest of the ten.
 
@@ -107,7 +107,7 @@ async def test_a_lease_outlives_the_broker_and_a_late_ack_is_refused(
             return len(again) == 6
 
         await until(came_again, "what nobody settled comes again")
-        late = await consumer.settle([Verdict(handle=each.handle) for each in short])
+        late = await consumer.settle([HandleVerdict(handle=each.handle) for each in short])
 
         assert (report.settled, report.late) == (4, ())
         attempts = {each.message.sequence: each.message.attempt for each in again}

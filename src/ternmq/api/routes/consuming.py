@@ -9,7 +9,7 @@ from starlette.responses import Response
 from ternmq.api.answers import json_answer, message_fields, rfc3339
 from ternmq.api.http_consumers import LEASE_MS_MAX, MAX_ROWS, WAIT_MS_MAX
 from ternmq.api.service import service_of
-from ternmq.client.consuming.detached import DetachedMessage, SettleReport, Verdict
+from ternmq.client.consuming.detached import DetachedMessage, HandleVerdict, SettleReport
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 
@@ -67,9 +67,9 @@ async def pull(request: Request, topic: str, group: str) -> Response:
 async def settle(request: Request, topic: str, group: str) -> Response:
     wanted = await _read(request, SettleWanted)
     _check(topic, group)
-    verdicts = [Verdict(handle=ack_id) for ack_id in wanted.ack]
+    verdicts = [HandleVerdict(handle=ack_id) for ack_id in wanted.ack]
     verdicts += [
-        Verdict(
+        HandleVerdict(
             handle=x.ack_id,
             outcome="retry",
             after=None if x.after_ms is None else x.after_ms / 1000,
@@ -77,7 +77,9 @@ async def settle(request: Request, topic: str, group: str) -> Response:
         )
         for x in wanted.retry
     ]
-    verdicts += [Verdict(handle=x.ack_id, outcome="reject", reason=x.error) for x in wanted.reject]
+    verdicts += [
+        HandleVerdict(handle=x.ack_id, outcome="reject", reason=x.error) for x in wanted.reject
+    ]
     report = await service_of(request).consumers.by_handle(topic, group).settle(verdicts)
     return json_answer(_report("settled", report))
 

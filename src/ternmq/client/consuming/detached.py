@@ -3,7 +3,7 @@
     consumer = mq.detached_consumer("order.paid", group="billing")
     for handle, message in await consumer.pull(100, wait=20, lease=60):
         ...
-    await consumer.settle([Verdict(handle=handle)])
+    await consumer.settle([HandleVerdict(handle=handle)])
 
 For gateways: the HTTP API, other protocols. Pulling joins the group at each broker group as a
 member whose leases are detached: they last for `lease`, whatever becomes of this process. Settling
@@ -66,7 +66,7 @@ class DetachedMessage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class HandleVerdict:
     """What became of one message."""
 
     handle: str
@@ -87,7 +87,7 @@ class SettleReport:
     call before, whose answer was lost), or comes again."""
 
 
-_KEPT = Verdict(handle="")
+_KEPT = HandleVerdict(handle="")
 
 
 class DetachedSource:
@@ -261,7 +261,7 @@ class DetachedConsumer:
             try:
                 found = await pull
                 if found:
-                    back = [Verdict(handle=each.handle, outcome="back") for each in found]
+                    back = [HandleVerdict(handle=each.handle, outcome="back") for each in found]
                     await self.settle(back)
             except TernError as error:
                 log.info("messages come when their lease is over", reason=error.message)
@@ -354,17 +354,17 @@ class DetachedConsumer:
 
     # Settling.
 
-    async def settle(self, verdicts: Sequence[Verdict]) -> SettleReport:
+    async def settle(self, verdicts: Sequence[HandleVerdict]) -> SettleReport:
         """What became of messages, by their handles; answered when every decision is safe."""
-        told = [(read_handle(each.handle), each) for each in verdicts]
+        said = [(read_handle(each.handle), each) for each in verdicts]
         done: dict[str, list[Done]] = {}
-        for handle, verdict in told:
+        for handle, verdict in said:
             done.setdefault(handle.broker_group, []).append(_done(handle, verdict))
-        keys = await self._keys([handle for handle, _ in told])
+        keys = await self._keys([handle for handle, _ in said])
         answers = await asyncio.gather(
             *(self._send_settle(name, keys[name], _merged(done[name])) for name in keys)
         )
-        return _report([handle for handle, _ in told], dict(zip(keys, answers, strict=True)))
+        return _report([handle for handle, _ in said], dict(zip(keys, answers, strict=True)))
 
     async def extend(self, handles: Sequence[str], lease: Duration) -> SettleReport:
         """Keep messages for so long from now on; those that are late stay so."""
@@ -421,19 +421,19 @@ def _packed(keys: dict[int, int]) -> list[LeaseKey]:
     return [LeaseKey(lease=lease, key=key) for lease, key in keys.items()]
 
 
-def _done(handle: LeaseHandle, verdict: Verdict) -> Done:
+def _done(handle: LeaseHandle, verdict: HandleVerdict) -> Done:
     after_ms = -1
     if verdict.outcome == "retry" and verdict.after is not None:
         after_ms = int(seconds_of("after", verdict.after, 0, AFTER_MAX_MS / 1000) * 1000)
-    told = Outcome(verdict.outcome, after_ms, verdict.reason)
+    said = Outcome(verdict.outcome, after_ms, verdict.reason)
     return Done(
         lease=handle.lease,
         first=handle.sequence,
         end=handle.sequence + 1,
-        kind=told.kind,
+        kind=said.kind,
         after_ms=after_ms,
-        reason=told.reason,
-        error=told.error,
+        reason=said.reason,
+        error=said.error,
     )
 
 

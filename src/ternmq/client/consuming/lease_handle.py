@@ -2,7 +2,7 @@
 
 It names the broker group, the lease and the sequence, and has the key of the lease, a random number
 that the broker told nobody else. So a handle cannot be made up, works in any process, and is to be
-kept like a password for as long as the lease lasts. Pure.
+kept like a password for as long as the lease lasts.
 """
 
 import base64
