@@ -11,7 +11,6 @@ reader. Never caches, never retries, never decides.
 
 import errno
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -24,7 +23,7 @@ Buffer = bytes | bytearray | memoryview
 
 IOV_MAX = 1024
 LOOK_SIZE = 256 * KIB
-STAT_S = 1.0
+STAT_EVERY = 100
 ROOM = 8 * MIB
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
@@ -104,7 +103,7 @@ def translated(error: OSError, doing: str, path: Path) -> TernError:
 class RealFile:
     """A file descriptor and the path it came from, for error texts."""
 
-    __slots__ = ("_fd", "_link", "_name", "_stat_at", "path")
+    __slots__ = ("_fd", "_link", "_looks", "_name", "path")
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
@@ -112,7 +111,7 @@ class RealFile:
         self._link = f"/proc/self/fd/{fd}"
         self._name: str | None = None
         """As the kernel calls the file; not known before somebody asks whether it is gone."""
-        self._stat_at = 0.0
+        self._looks = 0
 
     def __del__(self) -> None:
         self.close()
@@ -127,21 +126,21 @@ class RealFile:
     @property
     def gone(self) -> bool:
         """By the name that the kernel knows the descriptor by, which says "(deleted)" or another
-        one then. Looking at the file itself comes once a second and where there is no `/proc`: who
-        was told when a file was changed makes the next write note the time anew, to the nanosecond,
-        and the next sync write it down (Linux 6.13 and later). Measured: a third of a sync."""
-        now = time.monotonic()
+        one then. The file itself is looked at now and then, and where there is no `/proc`: who was
+        told when a file was changed makes the next write note the time anew, to the nanosecond, and
+        the next sync write it down (Linux 6.13 and later). Measured: a third of a sync."""
+        self._looks += 1
         try:
             name = os.readlink(self._link)  # noqa: PTH115
         except OSError:
             name = None
-        if name is not None and name == self._name and now - self._stat_at < STAT_S:
+        if name is not None and name == self._name and self._looks % STAT_EVERY:
             return False
         self._name = None
         try:
             if os.stat(self.path).st_ino != os.fstat(self._fd).st_ino:  # noqa: PTH116
                 return True
-            self._name, self._stat_at = name, now
+            self._name = name
             return False
         except (FileNotFoundError, NotADirectoryError):
             return True

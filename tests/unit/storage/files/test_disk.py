@@ -93,7 +93,7 @@ def test_the_name_of_an_open_file_is_looked_at_without_asking_for_its_times(
     monkeypatch.setattr(os, "stat", stat)
     monkeypatch.setattr(os, "fstat", stat)
     assert not any(file.gone for _ in range(100))
-    assert len(asked) <= 4  # Two calls, and again if this took more than a second.
+    assert len(asked) <= 4  # Two calls at first, and now and then.
 
 
 def test_free_space_is_known_where_a_folder_is_gone(tmp_path: Path) -> None:
