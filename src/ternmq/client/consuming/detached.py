@@ -356,15 +356,15 @@ class DetachedConsumer:
 
     async def settle(self, verdicts: Sequence[HandleVerdict]) -> SettleReport:
         """What became of messages, by their handles; answered when every decision is safe."""
-        said = [(read_handle(each.handle), each) for each in verdicts]
+        given = [(read_handle(each.handle), each) for each in verdicts]
         done: dict[str, list[Done]] = {}
-        for handle, verdict in said:
+        for handle, verdict in given:
             done.setdefault(handle.broker_group, []).append(_done(handle, verdict))
-        keys = await self._keys([handle for handle, _ in said])
+        keys = await self._keys([handle for handle, _ in given])
         answers = await asyncio.gather(
             *(self._send_settle(name, keys[name], _merged(done[name])) for name in keys)
         )
-        return _report([handle for handle, _ in said], dict(zip(keys, answers, strict=True)))
+        return _report([handle for handle, _ in given], dict(zip(keys, answers, strict=True)))
 
     async def extend(self, handles: Sequence[str], lease: Duration) -> SettleReport:
         """Keep messages for so long from now on; those that are late stay so."""
@@ -425,20 +425,20 @@ def _done(handle: LeaseHandle, verdict: HandleVerdict) -> Done:
     after_ms = -1
     if verdict.outcome == "retry" and verdict.after is not None:
         after_ms = int(seconds_of("after", verdict.after, 0, AFTER_MAX_MS / 1000) * 1000)
-    said = Outcome(verdict.outcome, after_ms, verdict.reason)
+    given = Outcome(verdict.outcome, after_ms, verdict.reason)
     return Done(
         lease=handle.lease,
         first=handle.sequence,
         end=handle.sequence + 1,
-        kind=said.kind,
+        kind=given.kind,
         after_ms=after_ms,
-        reason=said.reason,
-        error=said.error,
+        reason=given.reason,
+        error=given.error,
     )
 
 
 def _merged(done: list[Done]) -> list[Done]:
-    """Rows beside each other of which the same is said go as one range."""
+    """Rows beside each other of which the same is given go as one range."""
     merged: list[Done] = []
     for each in sorted(done, key=lambda one: (one.lease, one.first)):
         last = merged[-1] if merged else None
