@@ -19,6 +19,7 @@ import numpy as np
 from ternmq.batch.layout import DUE_MAX_MS, ROWS_MAX, Column, ColumnPart, Encoding, Type
 from ternmq.batch.properties import BYTES, FLOAT, INTEGER, INTEGER_DIGITS_MAX
 from ternmq.batch.seal import SEAL_SIZE
+from ternmq.batch.trace_context import STATE_SIZE_MAX, TRACE_SIZE
 from ternmq.core.errors import ProtocolError
 
 Place = tuple[int, int, int, int]
@@ -77,7 +78,7 @@ COLUMN_RULES: dict[int, Rule] = {
     Column.PRIORITY: _rule(Type.UINT8, *TYPE_SHAPES[Type.UINT8]),
     Column.EXPIRE: _rule(Type.INT64, *TYPE_SHAPES[Type.INT64]),
     Column.DUE: _rule(Type.INT64, _NUMBERS),
-    Column.TRACE: Rule(frozenset({int(Type.UTF8), int(Type.BINARY)}), TYPE_SHAPES[Type.BINARY]),
+    Column.TRACE: _rule(Type.BINARY, *TYPE_SHAPES[Type.BINARY]),
     Column.EXPLICIT_ID: _rule(Type.BINARY, *TYPE_SHAPES[Type.BINARY]),
     Column.ORIGIN_APP: _rule(Type.UTF8, *TYPE_SHAPES[Type.UTF8]),
     Column.ORIGIN_ADDRESS: _rule(Type.BINARY, *TYPE_SHAPES[Type.BINARY]),
@@ -93,6 +94,7 @@ _TIMES = frozenset({int(Column.BORN), int(Column.EXPIRE), int(Column.DUE)})
 _UTF8, _DICTIONARY, _MAP = int(Type.UTF8), int(Type.DICTIONARY), int(Type.MAP)
 _OFFSETS, _VALUES = int(ColumnPart.OFFSETS), int(ColumnPart.VALUES)
 _PLAIN = int(Encoding.PLAIN)
+_TRACE = int(Column.TRACE)
 _SIZES = {int(Column.ORIGIN_ADDRESS): (0, 18), int(Column.SEAL): (0, SEAL_SIZE)}
 """Values of one size, or none: an address is IPv6 and port."""
 
@@ -146,6 +148,11 @@ def _check_values(batch: bytearray | memoryview, parts: Parts, column: int, kind
         times = _numbers(view, parts[column, _VALUES], "<i8")
         if times.min() < 0 or times.max() > DUE_MAX_MS:
             raise ProtocolError(f"column {column}: times must be 0 to {DUE_MAX_MS}")
+    elif column == _TRACE:
+        sizes = np.diff(_numbers(view, parts[column, _OFFSETS], "<i4"))
+        fine = (sizes == 0) | ((sizes >= TRACE_SIZE) & (sizes <= TRACE_SIZE + STATE_SIZE_MAX))
+        if not fine.all():
+            raise ProtocolError(f"column {column}: a context has at least {TRACE_SIZE} bytes")
     elif column in _SIZES:
         sizes = np.diff(_numbers(view, parts[column, _OFFSETS], "<i4"))
         if not np.isin(sizes, _SIZES[column]).all():

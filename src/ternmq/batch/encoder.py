@@ -40,6 +40,7 @@ from ternmq.batch.layout import (
     Type,
 )
 from ternmq.batch.properties import PropertyValue, value_to_text
+from ternmq.batch.trace_context import pack_traces
 from ternmq.core.errors import BadRequest, TooLarge
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import MIB
@@ -49,7 +50,7 @@ NO_SUBJECT = (
     "subject= is for topics whose bodies are encrypted: 'tern topic set NAME --master-key KEY', or "
     "leave it out"
 )
-_SUBJECT = attrgetter("subject")
+_SUBJECT, _TRACE = attrgetter("subject"), attrgetter("trace")
 _NO_STAMP = bytes(STAMP.size)
 _PADDING = [bytes(n) for n in range(8)]
 
@@ -75,6 +76,7 @@ class Outgoing:
     """Whom it is about: its body is encrypted under a key of its own, which can be erased."""
     seal: bytes | None = None
     """The body is encrypted already, and how; see `batch.seal`. Never set by applications."""
+    trace: str | None = None  # The context in which it was made; see `batch.trace_context`.
 
 
 class RowOrigin(NamedTuple):
@@ -245,6 +247,8 @@ def encode_messages(
         pieces += _binary_pieces(Column.EXPLICIT_ID, Type.BINARY, explicit)
     if origin.sealed:
         pieces += _binary_pieces(Column.SEAL, Type.BINARY, [one.seal for one in messages])
+    if any(map(_TRACE, messages)):
+        pieces += _binary_pieces(Column.TRACE, Type.BINARY, pack_traces(map(_TRACE, messages)))
     if any(map(_SUBJECT, messages)):  # Those of sealed rows are gone by now.
         raise BadRequest(NO_SUBJECT)
     if origins:
@@ -268,16 +272,9 @@ def encode_columns(
     """A half batch of buffers that already have the layout of a batch."""
     pieces = [*columns.pieces, Piece(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, transaction)]
     attributes = columns.attributes | int(Attribute.HALF)
-    batch = assemble(
-        pieces,
-        columns.count,
-        columns.body_size,
-        origin,
-        first_sequence,
-        columns.born_at_ms,
-        attributes,
-    )
-    return _checked(batch, columns.count, BATCH_SIZE_MAX)
+    count, body_size, born_at_ms = columns.count, columns.body_size, columns.born_at_ms
+    batch = assemble(pieces, count, body_size, origin, first_sequence, born_at_ms, attributes)
+    return _checked(batch, count, BATCH_SIZE_MAX)
 
 
 def encode_control(

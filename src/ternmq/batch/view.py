@@ -29,6 +29,7 @@ from ternmq.batch.layout import (
 )
 from ternmq.batch.properties import PropertyValue, value_from_text
 from ternmq.batch.seal import OpenedBodies
+from ternmq.batch.trace_context import read_trace
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.ids import ProducerId, explicit_id_text, id_to_text
 from ternmq.core.units import align8
@@ -168,6 +169,16 @@ class BatchView:
 
     def seal(self, row: int) -> bytes | None:
         return self.seals()[row]
+
+    def trace(self, row: int) -> str | None:
+        """The context in which it was made, if it has one."""
+        return read_trace(self._binary(Column.TRACE)[row])
+
+    def traces(self) -> set[str]:
+        """The different ones of all rows."""
+        if self.buffer(Column.TRACE, ColumnPart.DATA) is None:
+            return set()
+        return {text for packed in set(self._binary(Column.TRACE)) if (text := read_trace(packed))}
 
     def put_bodies(self, bodies: OpenedBodies) -> None:
         """From here on these are the bodies: decrypted, by who has the keys."""

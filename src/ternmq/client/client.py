@@ -44,6 +44,7 @@ from ternmq.client.model.outgoing import (
 )
 from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.model.times import shown
+from ternmq.client.model.tracing import TRACING, sending_many, sending_one
 from ternmq.client.producing.producer import Producer
 from ternmq.client.producing.send_buffer import Stats
 from ternmq.client.producing.send_many import SendMany
@@ -165,6 +166,9 @@ class Client(ReadingCalls):
         it returns when that group has acked the message, or raises `NotConfirmed` after `timeout`
         seconds (30). Cancelling the call does not take the message back.
         """
+        if TRACING.tracer is not None:
+            with sending_one(TRACING.tracer, topic, options):
+                return await self._send_confirmed(topic, body, options)
         if "confirm_group" in options or "timeout" in options:
             return await self._send_confirmed(topic, body, options)
         session = self._session
@@ -196,6 +200,14 @@ class Client(ReadingCalls):
         return receipt
 
     async def _send_bulk(
+        self, topic: str, bodies: Sequence[Any], options: SendOptions
+    ) -> BatchReceipt:
+        if TRACING.tracer is not None:
+            with sending_many(TRACING.tracer, topic, bodies, options) as traced:
+                return await self._send_list(topic, traced, options)
+        return await self._send_list(topic, bodies, options)
+
+    async def _send_list(
         self, topic: str, bodies: Sequence[Any], options: SendOptions
     ) -> BatchReceipt:
         producer, spooling = self.sender(), self._open().spooling

@@ -161,6 +161,7 @@ def copy_of(view: BatchView, row: int, properties: dict[str, PropertyValue]) -> 
         born_at_ms=min(max(readable(view.born_at_ms, 0), 0), DUE_MAX_MS),
         explicit_id=readable(view.id_bytes, b"") or view.own_id(row),
         seal=readable(view.seal, None),
+        trace=readable(view.trace, None),
         origin=RowOrigin(readable(view.origin_app, ""), readable(view.origin_address, b"")),
     )
     if damage:

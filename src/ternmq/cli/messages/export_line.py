@@ -42,6 +42,7 @@ class ExportedMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     priority: int = 0
     expire_at_ms: int | None = None
     properties: dict[str, tuple[int, str]] = {}
+    trace: str | None = None
 
 
 class ExportEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +71,7 @@ def message_line(message: Message) -> bytes:
         priority=message.priority,
         expire_at_ms=None if expires is None else round(expires.timestamp() * 1000),
         properties={name: _text(value) for name, value in message.properties.items()},
+        trace=message.trace,
     )
     return msgspec.json.encode(line) + b"\n"
 
@@ -116,6 +118,7 @@ def outgoing(number: int, line: ExportedMessage) -> Outgoing:
             }
             or None,
             explicit_id=_id(line.id),
+            trace=line.trace,
         )
     except (binascii.Error, ValueError, TernError) as error:
         raise BadRequest(f"line {number} is not a message: {error}") from error

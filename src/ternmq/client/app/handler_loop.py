@@ -17,6 +17,7 @@ from ternmq.client.app.subscriber import Subscriber
 from ternmq.client.consuming.consumer import Consumer
 from ternmq.client.model.last_error import writable
 from ternmq.client.model.message import Message, MessageBatch
+from ternmq.client.model.tracing import TRACING
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 
@@ -121,7 +122,11 @@ class HandlerLoop:
         subscriber = self._subscriber
         for attempt in range(subscriber.local_retries + 1):
             try:
-                await self._pool.call(unit)
+                if TRACING.tracer is None:
+                    await self._pool.call(unit)
+                else:
+                    with TRACING.tracer.handling(subscriber.group, unit):
+                        await self._pool.call(unit)
             except TimedOut as late:
                 self._failed(unit, late)
                 return late.until

@@ -20,6 +20,7 @@ from ternmq.client.model.arguments import check_value
 from ternmq.client.model.delivery import BACK, Delivery, Outcome, reject_outcome
 from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.message import Message, MessageBatch
+from ternmq.client.model.tracing import TRACING
 from ternmq.client.sealing.opening import closed_outcome, unreadable_runs
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
@@ -359,6 +360,8 @@ class Consumer:
         if self._resting:
             _give_back(_parts_of(deliveries))
             return
+        if TRACING.tracer is not None:
+            TRACING.tracer.received(self._plan.group, deliveries)
         self._ready.extend(deliveries)
         self._wake_all()
 

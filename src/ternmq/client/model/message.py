@@ -81,6 +81,11 @@ class Message:
         return self._delivery.batch.properties(self._row)
 
     @property
+    def trace(self) -> str | None:
+        """The context in which it was sent, as a W3C traceparent; None where nobody traced."""
+        return self._delivery.batch.trace(self._row)
+
+    @property
     def priority(self) -> int:
         return self._delivery.batch.priority(self._row)
 

@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import BODY_SIZE_MAX
 from ternmq.batch.properties import PropertyValue, check_properties
+from ternmq.batch.trace_context import pack_trace
 from ternmq.client.model.arguments import check_options
 from ternmq.client.model.codec import Codec, CodecName, encode_body, find_codec
 from ternmq.client.model.due import make_due
@@ -34,6 +35,7 @@ class SendOptions(TypedDict, total=False):
     delay: float | timedelta | None
     at: datetime | None
     subject: str | None
+    trace: str | None
     codec: Codec | CodecName | None
     confirm_group: str | None
     timeout: Duration | None
@@ -129,6 +131,7 @@ def make_outgoing(body: bytes, options: SendOptions, now_ms: int) -> Outgoing:
             delay_ms=due.ms if due is not None and due.relative else None,
             born_at_ms=now_ms,
             subject=options.get("subject"),
+            trace=options.get("trace"),
         )
     )
 
@@ -152,6 +155,7 @@ def adopt_outgoing(message: Outgoing, now_ms: int) -> Outgoing:
         explicit_id=message.explicit_id,
         delay_ms=message.delay_ms,
         subject=message.subject,
+        trace=message.trace,
     )
     _check_time("born_at_ms", made.born_at_ms)
     made.born_at_ms = made.born_at_ms or now_ms
@@ -175,6 +179,8 @@ def check_outgoing(message: Outgoing) -> Outgoing:
         message.subject = _plain_text("subject", message.subject)
         if not message.subject:
             raise BadRequest("subject is empty; it says whom the message is about, or leave it out")
+    if message.trace is not None:
+        pack_trace(message.trace)
     if message.properties is not None:
         if not isinstance(message.properties, Mapping):
             raise BadRequest(f"properties is {shown(message.properties)}; it is a dict of names")

@@ -34,6 +34,7 @@ class StoredMessage(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     due_at_ms: int | None = None
     born_at_ms: int = 0
     subject: str | None = None
+    trace: str | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -58,6 +59,7 @@ def pack(message: Outgoing) -> bytes:
             due_at_ms=message.due_at_ms,
             born_at_ms=message.born_at_ms,
             subject=message.subject,
+            trace=message.trace,
         )
     )
 
@@ -79,6 +81,7 @@ def unpack(data: bytes, message_id: str) -> Outgoing:
         born_at_ms=content.born_at_ms,
         explicit_id=id_from_text(message_id).to_bytes(16, "big"),
         subject=content.subject,
+        trace=content.trace,
     )
 
 
