@@ -19,13 +19,12 @@ def console(
 
     It waits for the cluster. When it listens, one line `ready http://HOST:PORT` appears on stdout.
     """
-    import uvloop
-
     from ternmq.cli.terminal.logs import configure
     from ternmq.console.process import ConsoleConfig
+    from ternmq.core.process import run_loop
 
     configure(level="warning")
-    uvloop.run(_run(ConsoleConfig(url=url, host=host, port=port)))
+    run_loop(_run(ConsoleConfig(url=url, host=host, port=port)))
 
 
 async def _run(config: "object") -> None:
