@@ -29,7 +29,7 @@ class _NotInstalled:
 
 def hide(packages: Sequence[str] = PACKAGES, abilities: Sequence[str] = ABILITIES) -> None:
     """From now on they are not there."""
-    sys.meta_path.insert(0, _NotInstalled(packages))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _NotInstalled(packages))
     for name in packages:
         assert name not in sys.modules, f"{name} is imported already"
     for name in abilities:

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         TransactionNotFound,
         Unauthorized,
         Unavailable,
+        VersionMismatch,
     )
     from ternmq.wire.messages.groups import Group, LedgerLine, Start
     from ternmq.wire.messages.topics import TopicSettings
@@ -152,6 +153,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Verdict",
+    "VersionMismatch",
     "connect",
     "sync",
 ]
@@ -219,6 +221,7 @@ _HOMES = {
         "TransactionNotFound",
         "Unauthorized",
         "Unavailable",
+        "VersionMismatch",
     ),
     "ternmq.wire.messages.groups": ("Group", "LedgerLine", "Start"),
     "ternmq.wire.messages.topics": ("TopicSettings",),

@@ -72,7 +72,7 @@ def test_every_public_name_is_found() -> None:
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'konnect'"):
-        _ = ternmq.konnect  # type: ignore[attr-defined]
+        _ = ternmq.konnect
 
 
 def test_what_type_checkers_see_is_what_programs_get() -> None:
