@@ -9,7 +9,7 @@ same batch sent twice is recognised. Who calls must cut the same rows into the s
 import asyncio
 from collections.abc import Sequence
 
-from ternmq.batch.encoder import ColumnBuffer, Origin, assemble
+from ternmq.batch.encoder import Origin, Section, assemble
 from ternmq.client.client import Client
 from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.errors import BadRequest, OverLimit
@@ -42,7 +42,7 @@ class ReplayWriter:
 
     async def send(
         self,
-        pieces: Sequence[ColumnBuffer],
+        pieces: Sequence[Section],
         count: int,
         body_size: int,
         *,
