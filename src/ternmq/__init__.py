@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ternmq.client.client import Client, connect
     from ternmq.client.config import ClientConfig
     from ternmq.client.consuming.consumer import Consumer
+    from ternmq.client.consuming.detached import DetachedConsumer, HandleVerdict
     from ternmq.client.model.codec import Codec
     from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
     from ternmq.client.model.last_error import LastError
@@ -99,6 +100,7 @@ __all__ = [
     "Consumer",
     "Corrupt",
     "Detached",
+    "DetachedConsumer",
     "DetachedEnding",
     "DiskFailed",
     "DiskFull",
@@ -113,6 +115,7 @@ __all__ = [
     "GroupNotFound",
     "HalfReceipt",
     "HalfReceipts",
+    "HandleVerdict",
     "IdentityNotFound",
     "KeyNotFound",
     "LastError",
@@ -168,6 +171,7 @@ _HOMES = {
     "ternmq.client.client": ("Client", "connect"),
     "ternmq.client.config": ("ClientConfig",),
     "ternmq.client.consuming.consumer": ("Consumer",),
+    "ternmq.client.consuming.detached": ("DetachedConsumer", "HandleVerdict"),
     "ternmq.client.model.codec": ("Codec",),
     "ternmq.client.model.half_receipt": ("HalfReceipt", "HalfReceipts"),
     "ternmq.client.model.last_error": ("LastError",),

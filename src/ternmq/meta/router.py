@@ -114,7 +114,7 @@ from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, pack, unpack
 
 R = TypeVar("R", bound=Record)
-Answer = Callable[[R], Coroutine[None, None, Record]]
+Reply = Callable[[R], Coroutine[None, None, Record]]
 Handle = Callable[[Peer, Frame], None]
 
 ROUTES_WAIT_MS_MAX = 30_000
@@ -265,7 +265,7 @@ class MetaRouter:
 
     # -- kinds of lines
 
-    def _answers(self, kind: type[R], answer: Answer[R]) -> Handle:
+    def _answers(self, kind: type[R], answer: Reply[R]) -> Handle:
         """To be stored or waited for first: a task."""
 
         def handle(peer: Peer, frame: Frame) -> None:
@@ -273,7 +273,7 @@ class MetaRouter:
 
         return handle
 
-    def _answers_servers(self, kind: type[R], answer: Answer[R]) -> Handle:
+    def _answers_servers(self, kind: type[R], answer: Reply[R]) -> Handle:
         def handle(peer: Peer, frame: Frame) -> None:
             wanted = unpack(frame.payload, kind)
             check_own(proven(peer), wanted)
@@ -281,7 +281,7 @@ class MetaRouter:
 
         return handle
 
-    def _answers_guarded(self, kind: type[R], answer: Answer[R]) -> Handle:
+    def _answers_guarded(self, kind: type[R], answer: Reply[R]) -> Handle:
         """Where nobody has to say who he is, anybody could make himself an admin for later."""
 
         def handle(peer: Peer, frame: Frame) -> None:
