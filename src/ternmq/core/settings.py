@@ -143,7 +143,7 @@ def _parts(kind: type[Any]) -> dict[str, type[Any]]:
 
 
 def _described(kind: type[Any]) -> tuple[tuple[Setting, ...], dict[str, type[Any]]]:
-    """Its settings and its parts, found once: looking at hints takes milliseconds."""
+    """Settings and parts of a config, found once: looking at hints takes milliseconds."""
     if kind not in _DESCRIBED:
         hints = get_type_hints(kind, include_extras=True)
         own = tuple(
