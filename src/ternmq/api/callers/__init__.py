@@ -1,0 +1,1 @@
+"""Who asks, on a cluster with security on: rights, what is seen by them, a client for each."""
