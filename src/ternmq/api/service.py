@@ -1,6 +1,6 @@
 """What every call of the API needs, and how a call finds it.
 
-With logins each caller has parts of its own (`api/callers/callers.py`), which whoever recognised
+With logins each caller has parts of its own (`api/callers.py`), which whoever recognised
 it has put beside the request; without, everybody has the same.
 """
 
@@ -9,10 +9,10 @@ from typing import Final
 
 from fastapi import Request
 
-from ternmq.api.callers.caller_rights import EVERYTHING, CallerRights
-from ternmq.api.callers.seen_watch import LooksShared
+from ternmq.api.caller_rights import EVERYTHING, CallerRights
 from ternmq.api.http_consumers import HttpConsumers
 from ternmq.api.views.browse import MessageBrowser
+from ternmq.api.views.watch import LooksShared
 from ternmq.client.client import Client
 from ternmq.core.clock import Clock
 

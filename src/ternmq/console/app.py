@@ -19,11 +19,11 @@ from starlette.routing import Mount, Route, compile_path
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
-from ternmq.api.callers.callers import Caller
+from ternmq.api.callers import Caller
 from ternmq.api.problems import status_of
 from ternmq.console.guard import WebGuard
 from ternmq.console.live import LivePages
-from ternmq.console.login.entrance import CALLER, Entrance
+from ternmq.console.login.entrance import CALLER, ConsoleDoor
 from ternmq.console.login.login_site import LoginSite
 from ternmq.console.page import AskedUrl, Console, PageFunction, ShownPage
 from ternmq.console.pages import (
@@ -229,7 +229,7 @@ async def form_of(request: Request) -> dict[str, str]:
 
 def make_site(site: ConsoleSite, api: ASGIApp, login: LoginSite | None = None) -> ASGIApp:
     """The application; with `login` nobody sees more of it than how to log in."""
-    doors = [] if login is None else [Middleware(Entrance, doors=login.doors, fail=site.refuse)]
+    doors = [] if login is None else [Middleware(ConsoleDoor, doors=login.doors, fail=site.refuse)]
     return Starlette(
         routes=[
             Mount("/api/v1", api),

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
-from ternmq.api.callers.callers import Caller
-from ternmq.api.callers.seen_watch import LooksShared
+from ternmq.api.callers import Caller
+from ternmq.api.views.watch import LooksShared
 from ternmq.core.log import get_logger
 
 URLS_MAX = 200

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from ternmq.api.callers.caller_rights import EVERYTHING, CallerRights
-from ternmq.api.callers.seen_watch import LooksShared
+from ternmq.api.caller_rights import EVERYTHING, CallerRights
 from ternmq.api.views.browse import MessageBrowser
+from ternmq.api.views.watch import LooksShared
 from ternmq.client.client import Client
 from ternmq.console.copy_as import CopyAs
 from ternmq.core.clock import Clock
@@ -81,7 +81,7 @@ PageFunction = Callable[[Console, AskedUrl], Awaitable[ShownPage]]
 
 
 def own_path(text: str) -> str:
-    """A path of ours that somebody gave, to go to; whatever else it is, the first page."""
+    """Where to go: a path of ours that was given; of anything else, the first page."""
     fine = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
     return text if fine else "/"
 

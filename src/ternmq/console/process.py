@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from ternmq.api.app import make_api
-from ternmq.api.callers.callers import Callers
+from ternmq.api.callers import Callers
 from ternmq.api.http_consumers import HttpConsumers
 from ternmq.api.service import ApiService
 from ternmq.api.views.browse import MessageBrowser
@@ -33,7 +33,7 @@ from ternmq.console.login.entrance import Cookies, Doors
 from ternmq.console.login.login_site import LoginSite
 from ternmq.console.login.oidc_login import OidcLogin
 from ternmq.console.login.password_login import PasswordLogin
-from ternmq.console.login.sessions import Sessions
+from ternmq.console.login.sessions import ConsoleSessions
 from ternmq.console.page import Console
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig, Unauthorized, Unavailable
@@ -104,7 +104,7 @@ async def _logging_in(
 ) -> AsyncIterator[LoginSite]:
     """Logins, sessions, and a client for everybody who asks."""
     clock = service.clock
-    sessions = Sessions(clock, idle_s=config.idle_s, lasts_s=config.lasts_s)
+    sessions = ConsoleSessions(clock, idle_s=config.idle_s, lasts_s=config.lasts_s)
     callers = Callers(url, service)
     oidc = config.oidc
     back = f"{config.origin}/login/back"

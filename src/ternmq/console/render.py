@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ternmq import __version__
-from ternmq.api.callers.caller_rights import CallerRights
+from ternmq.api.caller_rights import CallerRights
 from ternmq.api.views.snapshot import Snapshot
 from ternmq.console import drawing, formats
 from ternmq.console.flow_map import flow_map

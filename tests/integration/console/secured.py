@@ -47,7 +47,9 @@ class SecuredConsole:
     admin_password: str
 
     @asynccontextmanager
-    async def browser(self, user: str = "", password: str = PASSWORD) -> AsyncIterator[Any]:
+    async def browser(
+        self, user: str = "", password: str = PASSWORD
+    ) -> AsyncIterator[httpx.AsyncClient]:
         """Sends what a browser sends; logged in, if there is a user."""
         transport = None if self.app is None else httpx.ASGITransport(self.app)
         headers = {"Origin": self.origin, "Sec-Fetch-Site": "same-origin"}

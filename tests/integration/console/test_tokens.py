@@ -2,6 +2,7 @@
 
 import ssl
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -96,7 +97,7 @@ async def test_who_guesses_tokens_waits(tmp_path: Path) -> None:
     assert found[0] == 401 and found[-1] == 429
 
 
-def issuer_options(issuer: OidcIssuer) -> dict[str, object]:
+def issuer_options(issuer: OidcIssuer) -> dict[str, Any]:
     config = OidcClientConfig(issuer=issuer.url, client_id=AUDIENCE)
     return {"settings": issuer.settings, "oidc": config, "seeds": False}
 

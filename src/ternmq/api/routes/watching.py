@@ -8,9 +8,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response, StreamingResponse
 
 from ternmq.api.answers import group_fields, rfc3339, topic_fields
-from ternmq.api.callers.seen_watch import LooksShared
 from ternmq.api.service import service_of
 from ternmq.api.views.snapshot import Snapshot
+from ternmq.api.views.watch import LooksShared
 from ternmq.core.errors import Closed
 
 router = APIRouter(tags=["cluster"])

@@ -44,15 +44,15 @@ def console_place(config: NodeConfig) -> str:
 
 def login_environment(config: NodeConfig, password_file: Path) -> dict[str, str]:
     """What a console is told besides: where its password is, and by which issuer people come."""
-    told = {"TERN_PASSWORD_FILE": str(password_file)}
+    named = {"TERN_PASSWORD_FILE": str(password_file)}
     oidc = config.meta.listener.oidc
     if oidc.oidc_issuer:
-        told |= {
+        named |= {
             OIDC_ISSUER: oidc.oidc_issuer,
             OIDC_CLIENT_ID: os.environ.get(OIDC_CLIENT_ID, oidc.oidc_audience),
             OIDC_USER_CLAIM: oidc.oidc_user_claim,
         }
-    return told
+    return named
 
 
 @asynccontextmanager

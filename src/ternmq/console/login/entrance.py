@@ -19,13 +19,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ternmq.api.answers import json_answer
-from ternmq.api.callers.callers import Caller, Callers, user_in
+from ternmq.api.callers import Caller, Callers, user_in
 from ternmq.api.problems import MEDIA_TYPE, headers_of, problem, status_of
 from ternmq.api.service import SERVICE
 from ternmq.console.guard import SAFE_METHODS
 from ternmq.console.login.attempts import LoginAttempts
 from ternmq.console.login.oidc_login import OidcLogin
-from ternmq.console.login.sessions import ConsoleSession, Sessions
+from ternmq.console.login.sessions import ConsoleSession, ConsoleSessions
 from ternmq.core.errors import Forbidden, TernError, Unauthorized
 from ternmq.security.access.secret import Secret
 
@@ -87,7 +87,7 @@ def from_own_page(headers: Headers) -> bool:
 class Doors:
     """What lets people in."""
 
-    sessions: Sessions
+    sessions: ConsoleSessions
     callers: Callers
     attempts: LoginAttempts
     cookies: Cookies
@@ -109,7 +109,7 @@ class Doors:
         await self.callers.forget(login.token)
 
 
-class Entrance:
+class ConsoleDoor:
     """Wraps the application."""
 
     def __init__(self, app: ASGIApp, doors: Doors, fail: Fail) -> None:
@@ -202,8 +202,8 @@ def is_call(scope: Scope) -> bool:
 
 
 def problem_answer(error: TernError, headers: dict[str, str] | None = None) -> Response:
-    said = headers_of(error) | (headers or {})
-    return json_answer(problem(error), status_of(error), media_type=MEDIA_TYPE, headers=said)
+    more = headers_of(error) | (headers or {})
+    return json_answer(problem(error), status_of(error), media_type=MEDIA_TYPE, headers=more)
 
 
 def address_of(scope: Scope) -> str:

@@ -147,5 +147,5 @@ class LoginSite:
         }
         html = self._renderer.bare("login.html", shown, request.cookies.get("theme", ""))
         status = 200 if error is None else status_of(error)
-        said = {"Cache-Control": "no-store"} | ({} if error is None else headers_of(error))
-        return HTMLResponse(html, status, headers=said)
+        more = {"Cache-Control": "no-store"} | ({} if error is None else headers_of(error))
+        return HTMLResponse(html, status, headers=more)

@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from ternmq.api.callers.callers import claims_in, user_in
+from ternmq.api.callers import claims_in, user_in
 from ternmq.console.login.sessions import LoggedIn
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig, Unauthorized, Unavailable

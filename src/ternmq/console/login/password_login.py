@@ -7,7 +7,7 @@ token: it cannot make others or change the password, and ends when the session d
 
 import asyncio
 
-from ternmq.api.callers.callers import with_user
+from ternmq.api.callers import with_user
 from ternmq.client.client import connect
 from ternmq.console.login.sessions import LoggedIn
 from ternmq.core.clock import Clock

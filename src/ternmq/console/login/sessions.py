@@ -3,7 +3,7 @@
 A session is a user of the cluster and the token by which the cluster knows it. It is kept in memory
 under a digest of its id, so who reads the memory's names has no id. It ends when nobody used it for
 `idle_s`, when it is `lasts_s` old, when its token ends, by logging out, or when its user begins
-more than `OF_USER_MAX`. A login makes a new id, always. Pure; the clock is handed in.
+more than `OF_USER_MAX`. A login makes a new id, always.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class ConsoleSession:
         return self.login.user
 
 
-class Sessions:
+class ConsoleSessions:
     """All of one console."""
 
     def __init__(self, clock: Clock, *, idle_s: float = IDLE_S, lasts_s: float = LASTS_S) -> None:
@@ -91,7 +91,7 @@ class Sessions:
         return self._open.pop(_key(id), None)
 
     def expired(self) -> list[ConsoleSession]:
-        """Those that are over, taken out."""
+        """Sessions that are over, taken out."""
         over = [key for key, session in self._open.items() if self._over(session)]
         return [self._open.pop(key) for key in over]
 

@@ -128,7 +128,7 @@ class TokenCommands:
         return AccessTokens(tokens=(await self._access.change(wanted.user, forget)).tokens)
 
     async def end(self, rights: Rights | None) -> Record:
-        """The token by which somebody came, given up by whoever holds it."""
+        """The token of a connection, given up by its holder."""
         token = None if rights is None else rights.token
         if token is None or token.iss != ISSUER:
             raise BadRequest("this connection did not come by a token of this cluster")

@@ -1,6 +1,6 @@
 """A client of the cluster for everybody who asks: actions run as the user who ordered them.
 
-Who asks has a token: of a session of the console, or in the `Authorization` of a call. Each token
+Who asks has a token: of a session of the console, or in the header of a call. Each token
 has one client that logs in by it, so servers decide by that user's rights, count by that user's
 quota, and write that user's name into their audit. A client that nobody uses for a while is closed;
 there are at most `CALLERS_MAX`. What a user may is asked anew every few seconds while it is used.
@@ -19,11 +19,11 @@ from dataclasses import replace
 
 import msgspec
 
-from ternmq.api.callers.caller_rights import CallerRights
-from ternmq.api.callers.seen_watch import SeenWatch
+from ternmq.api.caller_rights import CallerRights
 from ternmq.api.http_consumers import HttpConsumers
 from ternmq.api.service import ApiService
 from ternmq.api.views.browse import MessageBrowser
+from ternmq.api.views.seen_watch import SeenWatch
 from ternmq.client.client import Client, connect
 from ternmq.core.errors import BadName, OverLimit, TernError, Unauthorized, Unavailable
 from ternmq.core.ids import check_name
@@ -41,7 +41,7 @@ log = get_logger()
 
 
 class Caller:
-    """Somebody who asks, and the parts that work for that user."""
+    """A user who asks, and the parts that work for it."""
 
     def __init__(self, service: ApiService, key: str) -> None:
         self.service = service

@@ -6,25 +6,12 @@ is left out here, by the same rules by which servers leave it out of lists
 """
 
 from dataclasses import replace
-from typing import Protocol
 
 from msgspec.structs import replace as changed
 
-from ternmq.api.callers.caller_rights import CallerRights
+from ternmq.api.caller_rights import CallerRights
 from ternmq.api.views.snapshot import FlowPoint, Snapshot
-
-
-class LooksShared(Protocol):
-    """A watch, or one narrowed."""
-
-    @property
-    def snapshot(self) -> Snapshot: ...
-
-    def wanted(self) -> None: ...
-
-    async def after(self, number: int) -> Snapshot: ...
-
-    async def fresh(self) -> Snapshot: ...
+from ternmq.api.views.watch import LooksShared
 
 
 class SeenWatch:

@@ -1,1 +1,0 @@
-"""Who asks, on a cluster with security on: rights, what is seen by them, a client for each."""
