@@ -116,6 +116,13 @@ TWINS = [
         doc="Blocking `mq.admin.delays`: messages that are not due yet.",
     ),
     Twin(
+        name="RegistryDocuments",
+        source="ternmq.client.documents.documents",
+        file="documents",
+        attribute="_documents",
+        doc="Blocking `mq.admin.documents`: documents of the registry.",
+    ),
+    Twin(
         name="Reader",
         source="ternmq.client.reading.reader",
         file="reader",

@@ -27,6 +27,7 @@ BEHAVIOURS = {
     "delay/store/test_many_hours.py",
     "delay/store/test_replica.py",
     "delay/timing/test_hot_hour.py",
+    "meta/registries/test_registry_documents.py",
     "meta/registries/test_registry_standings.py",
     "replication/leading/test_needed_log.py",
     "replication/member/test_damage.py",

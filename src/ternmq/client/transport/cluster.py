@@ -52,6 +52,9 @@ REPEATABLE = frozenset(
         Command.STANDINGS,
         Command.HALF_LIST,
         Command.PLACE,
+        Command.DOC_LIST,
+        Command.DOC_GET,
+        Command.DOC_PUT,  # Recognised by the number of the request.
         # Orders that say what shall be: the second one finds it so.
         Command.TOPIC_CREATE,
         Command.TOPIC_SET,
