@@ -129,6 +129,8 @@ RESOURCES: dict[Command, Finder] = {
     Command.ACK: _nothing,
     Command.RENEW: _nothing,
     Command.LEAVE: _nothing,
+    Command.SETTLE: _named(pull.Settle, **_OF_GROUP),
+    Command.EXTEND: _named(pull.Extend, **_OF_GROUP),
     Command.READ: _named(read.Read, topic="topic"),
     Command.SEEK: _named(read.Seek, topic="topic"),
     Command.FIND: _named(Find, topic="topic"),

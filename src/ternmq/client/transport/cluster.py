@@ -61,6 +61,9 @@ REPEATABLE = frozenset(
         Command.LIMIT_SET,
         Command.GROUP_SET,
         Command.CONSUMER_PAUSE,
+        Command.EXTEND,
+        # What counted the first time is late the second time: no worse than not to know.
+        Command.SETTLE,
         Command.BROKER_GROUP_DRAIN,
     }
 )
