@@ -13,7 +13,6 @@ from ternmq.core.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from ternmq.console.config import ConsoleConfig
-    from ternmq.core.process import run_loop
     from ternmq.console.login.oidc_login import OidcClientConfig
 
 OIDC_ISSUER, OIDC_CLIENT_ID = "TERN_OIDC_ISSUER", "TERN_OIDC_CLIENT_ID"
@@ -60,6 +59,7 @@ def console(
     """
     from ternmq.cli.terminal.logs import configure
     from ternmq.console.config import ConsoleConfig
+    from ternmq.core.process import run_loop
 
     configure(level="warning")
     config = ConsoleConfig(
