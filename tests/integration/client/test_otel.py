@@ -89,7 +89,10 @@ async def test_a_handlers_span_is_linked_to_the_send_of_its_message(recorded: Re
     assert all(span.parent is None for span in processed)
     received = {link.context.span_id for s in recorded.named("receive orders") for link in s.links}
     assert received == set(sent)
-    assert seen[0].trace == f"00-{one.context.trace_id:032x}-{one.context.span_id:016x}-01"
+    assert (
+        seen[0].trace
+        == f"00-{one.context.trace_id:032x}-{one.context.span_id:016x}-{one.context.trace_flags:02x}"
+    )
     sums = recorded.sums()
     assert (sums["messaging.client.sent.messages"], sums["messaging.process.duration"]) == (3, 3)
     assert sums["messaging.client.consumed.messages"] == 3

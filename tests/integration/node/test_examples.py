@@ -16,6 +16,11 @@ README_URL = "tern://127.0.0.1:7700"
 
 # What each example must print, in this order; other lines may stand in between.
 SHOWN = {
+    "18_opentelemetry.py": [
+        "billed  order 1",
+        "spans   process example.traced, receive example.traced, send example.traced",
+        "linked  True",
+    ],
     "01_send_and_consume.py": [
         "stored  sequence 0 in broker group main",
         "got     'order 0 is paid' key=o-0 amount=0",
