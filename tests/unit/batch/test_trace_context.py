@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ternmq.batch.check import check_incoming
-from ternmq.batch.encoder import Origin, Outgoing, Piece, assemble, encode_messages
+from ternmq.batch.encoder import Origin, Outgoing, Section, assemble, encode_messages
 from ternmq.batch.layout import Column, ColumnPart, Type
 from ternmq.batch.rows.merge import ChosenRows, merge, take
 from ternmq.batch.trace_context import pack_trace, read_trace
@@ -61,13 +61,13 @@ def test_rows_of_a_batch_have_their_own_and_a_batch_without_any_no_column() -> N
 
 @pytest.mark.parametrize("size", [1, 24, 538])
 def test_a_context_of_another_size_is_refused_at_the_door(size: int) -> None:
-    pieces = [
-        Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, struct.pack("<2i", 0, 1)),
-        Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, b"x"),
-        Piece(Column.TRACE, ColumnPart.OFFSETS, Type.BINARY, struct.pack("<2i", 0, size)),
-        Piece(Column.TRACE, ColumnPart.DATA, Type.BINARY, b"t" * size),
+    sections = [
+        Section(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, struct.pack("<2i", 0, 1)),
+        Section(Column.BODY, ColumnPart.DATA, Type.BINARY, b"x"),
+        Section(Column.TRACE, ColumnPart.OFFSETS, Type.BINARY, struct.pack("<2i", 0, size)),
+        Section(Column.TRACE, ColumnPart.DATA, Type.BINARY, b"t" * size),
     ]
-    batch = assemble(pieces, 1, 1, ORIGIN, 0, 1)
+    batch = assemble(sections, 1, 1, ORIGIN, 0, 1)
 
     with pytest.raises(ProtocolError, match="context"):
         check_incoming(batch)
