@@ -1,0 +1,1 @@
+"""The messages of the RocketMQ 5 protocol that the gateway reads and writes, and its codes."""

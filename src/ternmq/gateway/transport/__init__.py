@@ -1,0 +1,1 @@
+"""What carries the calls: for now the asyncio server of the package grpcio."""
