@@ -42,6 +42,7 @@ INSIDE = {
     "Consumer.failed",
     "Consumer.give_back",
     "Consumer.unshown",
+    "Consumer.wanted",
     "Consumer.watch",
     "Consumer.withdraw",
 }

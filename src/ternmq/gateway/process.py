@@ -14,15 +14,15 @@ from ternmq.core.errors import BadConfig, Unauthorized, Unavailable
 from ternmq.core.lifecycle import background
 from ternmq.discovery.url_user import split_user
 from ternmq.gateway.config import GatewayConfig
+from ternmq.gateway.grpcio_server import serving_calls
 from ternmq.gateway.handlers.gateway import Gateway
-from ternmq.gateway.handlers.known import KnownCluster
-from ternmq.gateway.mapping.names import GatewayNames
+from ternmq.gateway.handlers.known import ClusterFacts
+from ternmq.gateway.protocol.names import GatewayNames
 from ternmq.gateway.router import GatewayRouter
 from ternmq.gateway.sessions.clients import ClientTable
 from ternmq.gateway.sessions.group_consumers import GroupConsumers
 from ternmq.gateway.sessions.half_messages import HalfMessages
 from ternmq.gateway.sessions.recent_sends import RecentSends
-from ternmq.gateway.transport.grpcio_server import serving_calls
 
 APP = "tern-gateway"
 LOOK_S = 2.0
@@ -46,7 +46,7 @@ async def making_gateway(config: GatewayConfig, clock: Clock) -> AsyncIterator[G
             clock=clock,
             config=config,
             names=GatewayNames(config.topic_aliases, config.group_aliases),
-            known=KnownCluster(mq, clock, config),
+            known=ClusterFacts(mq, clock, config),
             clients=clients,
             consumers=consumers,
             halves=HalfMessages(mq, clock),

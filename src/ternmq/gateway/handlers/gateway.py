@@ -6,9 +6,9 @@ from typing import Any
 from ternmq.client.client import Client
 from ternmq.core.clock import Clock
 from ternmq.gateway.config import GatewayConfig
-from ternmq.gateway.handlers.known import KnownCluster
-from ternmq.gateway.mapping.names import GatewayNames
+from ternmq.gateway.handlers.known import ClusterFacts
 from ternmq.gateway.protocol.codes import Code, text_of
+from ternmq.gateway.protocol.names import GatewayNames
 from ternmq.gateway.sessions.clients import ClientTable
 from ternmq.gateway.sessions.group_consumers import GroupConsumers
 from ternmq.gateway.sessions.half_messages import HalfMessages
@@ -23,7 +23,7 @@ class Gateway:
     clock: Clock
     config: GatewayConfig
     names: GatewayNames
-    known: KnownCluster
+    known: ClusterFacts
     clients: ClientTable
     consumers: GroupConsumers
     halves: HalfMessages

@@ -6,7 +6,7 @@ from ternmq.client.client import Client
 from ternmq.core.clock import Clock
 from ternmq.core.errors import GroupNotFound, TopicNotFound
 from ternmq.gateway.config import GatewayConfig
-from ternmq.gateway.mapping.settings import GroupPolicy
+from ternmq.gateway.handlers.settings import GroupPolicy
 from ternmq.gateway.protocol.codes import Code, Refused
 
 KEPT_S = 3.0
@@ -21,7 +21,7 @@ class Remembered:
     until: float
 
 
-class KnownCluster:
+class ClusterFacts:
     """Asks the cluster, and remembers the answers."""
 
     def __init__(self, mq: Client, clock: Clock, config: GatewayConfig) -> None:

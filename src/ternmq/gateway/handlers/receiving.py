@@ -10,10 +10,9 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from ternmq.core.errors import TernError
+from ternmq.gateway.handlers.delivered import make_delivered, put_delivery
+from ternmq.gateway.handlers.filters import read_filter
 from ternmq.gateway.handlers.gateway import Gateway, put_status
-from ternmq.gateway.mapping.delivered import make_delivered, put_delivery
-from ternmq.gateway.mapping.filters import read_filter
-from ternmq.gateway.mapping.spans import put_ms, span_ms
 from ternmq.gateway.protocol.codes import Code, Refused, code_of
 from ternmq.gateway.protocol.messages import (
     AckMessageResponse,
@@ -21,6 +20,7 @@ from ternmq.gateway.protocol.messages import (
     ForwardResponse,
     ReceiveMessageResponse,
 )
+from ternmq.gateway.protocol.spans import put_ms, span_ms
 from ternmq.gateway.sessions.callers import Caller
 from ternmq.gateway.sessions.group_consumers import GroupConsumer, Interest, Poll
 from ternmq.gateway.sessions.handed_out import HandedOut

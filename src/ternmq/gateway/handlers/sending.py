@@ -14,10 +14,10 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin.delays import CancelResult
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.gateway.handlers.gateway import Gateway, put_status
-from ternmq.gateway.mapping.incoming import Incoming, read_incoming
-from ternmq.gateway.mapping.message_ids import client_id_text
 from ternmq.gateway.protocol.codes import Code, Refused, code_of
+from ternmq.gateway.protocol.incoming import IncomingMessage, read_incoming
 from ternmq.gateway.protocol.kinds import MessageKind, Resolution
+from ternmq.gateway.protocol.message_ids import client_id_text
 from ternmq.gateway.protocol.messages import (
     EndTransactionResponse,
     RecallMessageResponse,
@@ -95,7 +95,7 @@ class SendCalls:
         assert row.explicit_id is not None
         return groups[zlib.crc32(row.explicit_id) % len(groups)]
 
-    async def _delay(self, topic: str, incoming: Incoming) -> str:
+    async def _delay(self, topic: str, incoming: IncomingMessage) -> str:
         row = incoming.row
         assert row.explicit_id is not None
 
@@ -105,7 +105,7 @@ class SendCalls:
 
         return await self._gateway.recent.once(topic, row.explicit_id, send)
 
-    async def _stage(self, topic: str, incoming: Incoming) -> str:
+    async def _stage(self, topic: str, incoming: IncomingMessage) -> str:
         assert incoming.row.explicit_id is not None
 
         async def stage() -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.log import get_logger
 from ternmq.gateway.handlers.gateway import Gateway, put_status
-from ternmq.gateway.mapping.settings import complete_consumer, complete_producer
+from ternmq.gateway.handlers.settings import complete_consumer, complete_producer
 from ternmq.gateway.protocol.codes import Code, Refused, code_of
 from ternmq.gateway.protocol.kinds import ClientKind
 from ternmq.gateway.protocol.messages import (
@@ -23,7 +23,7 @@ from ternmq.gateway.protocol.messages import (
     parse,
 )
 from ternmq.gateway.sessions.callers import Caller
-from ternmq.gateway.sessions.clients import TOPICS_MAX, ConnectedClient
+from ternmq.gateway.sessions.clients import TOPICS_MAX, RocketClient
 from ternmq.rpc.http2.calls import Call, CallRefused, CallStatus
 
 SUBSCRIPTIONS_MAX = 1_000
@@ -67,7 +67,7 @@ class TelemetryCalls:
     async def _read(
         self,
         caller: Caller,
-        client: ConnectedClient,
+        client: RocketClient,
         outbox: "asyncio.Queue[Any]",
         incoming: AsyncIterator[bytes],
     ) -> None:
@@ -82,7 +82,7 @@ class TelemetryCalls:
             except Refused as refused:
                 raise CallRefused(CallStatus.INVALID_ARGUMENT, refused.message) from None
 
-    async def _answer(self, caller: Caller, client: ConnectedClient, settings: Any) -> Any:
+    async def _answer(self, caller: Caller, client: RocketClient, settings: Any) -> Any:
         answer = TelemetryCommand()
         try:
             made = await self._complete(caller, client, settings)
@@ -94,7 +94,7 @@ class TelemetryCalls:
             answer.settings.CopyFrom(made)
         return answer
 
-    async def _complete(self, caller: Caller, client: ConnectedClient, settings: Any) -> Any:
+    async def _complete(self, caller: Caller, client: RocketClient, settings: Any) -> Any:
         gateway = self._gateway
         if settings.WhichOneof("pub_sub") == "publishing":
             for topic in settings.publishing.topics[:TOPICS_MAX]:

@@ -1,1 +1,1 @@
-"""The messages of the RocketMQ 5 protocol that the gateway reads and writes, and its codes."""
+"""The RocketMQ 5 protocol: its messages, codes, names and ids, and what they are here."""

@@ -35,7 +35,7 @@ from ternmq.core.errors import (
 
 
 class Code(IntEnum):
-    """Of a status; numbers of the protocol."""
+    """How a call went, by the numbers of the protocol."""
 
     OK = 20000
     MULTIPLE_RESULTS = 30000

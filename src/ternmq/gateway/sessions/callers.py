@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from ternmq.gateway.mapping.languages import ClientHabits, habits_of
 from ternmq.gateway.protocol.codes import Code, Refused
+from ternmq.gateway.protocol.languages import ClientHabits, habits_of
 from ternmq.rpc.http2.calls import Call
 
 CLIENT_ID = "x-mq-client-id"

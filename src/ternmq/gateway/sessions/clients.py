@@ -29,7 +29,7 @@ log = get_logger()
 
 
 @dataclass(slots=True, eq=False)
-class ConnectedClient:
+class RocketClient:
     """One client, as far as this gateway has seen it."""
 
     client_id: str
@@ -62,12 +62,12 @@ class ClientTable:
         """`gone` is told of every client that is not there any more."""
         self._clock = clock
         self._gone = gone
-        self._clients: dict[str, ConnectedClient] = {}
+        self._clients: dict[str, RocketClient] = {}
 
     def __len__(self) -> int:
         return len(self._clients)
 
-    def seen(self, caller: Caller) -> ConnectedClient:
+    def seen(self, caller: Caller) -> RocketClient:
         """A call came from it."""
         now = self._clock.monotonic()
         client = self._clients.get(caller.client_id)
@@ -76,22 +76,22 @@ class ClientTable:
                 raise Refused(
                     Code.TOO_MANY_REQUESTS, f"{CLIENTS_MAX} clients are on this gateway already"
                 )
-            client = self._clients[caller.client_id] = ConnectedClient(caller.client_id, now)
+            client = self._clients[caller.client_id] = RocketClient(caller.client_id, now)
         client.seen_at = now
         return client
 
-    def open_stream(self, caller: Caller) -> "tuple[ConnectedClient, asyncio.Queue[Any]]":
-        """Its newest stream is the one that is used."""
+    def open_stream(self, caller: Caller) -> "tuple[RocketClient, asyncio.Queue[Any]]":
+        """A client that opens a second stream is told things on that one."""
         client = self.seen(caller)
         outbox: asyncio.Queue[Any] = asyncio.Queue(OUTBOX_MAX)
         client.outbox, client.broken_at = outbox, None
         return client, outbox
 
-    def close_stream(self, client: ConnectedClient, outbox: "asyncio.Queue[Any]") -> None:
+    def close_stream(self, client: RocketClient, outbox: "asyncio.Queue[Any]") -> None:
         if client.outbox is outbox:
             client.outbox, client.broken_at = None, self._clock.monotonic()
 
-    def producers_of(self, topic: str) -> list[ConnectedClient]:
+    def producers_of(self, topic: str) -> list[RocketClient]:
         """Clients with a stream that send to a topic."""
         return [
             client
@@ -100,11 +100,11 @@ class ClientTable:
         ]
 
     async def forget(self, client_id: str) -> None:
-        """It has said its last word."""
+        """A client has said its last word."""
         if self._clients.pop(client_id, None) is not None:
             await self._gone(client_id)
 
-    def _is_gone(self, client: ConnectedClient, now: float) -> bool:
+    def _is_gone(self, client: RocketClient, now: float) -> bool:
         if client.outbox is not None:
             return False
         if client.broken_at is not None and client.seen_at <= client.broken_at:

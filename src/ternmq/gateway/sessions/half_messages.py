@@ -12,8 +12,8 @@ from ternmq.batch.half import ID_SIZE, HalfInfo
 from ternmq.client.client import Client
 from ternmq.client.transactions.half_sender import HalfSender, HalfTarget
 from ternmq.core.clock import Clock
-from ternmq.gateway.mapping.incoming import Incoming
 from ternmq.gateway.protocol.codes import Code, Refused
+from ternmq.gateway.protocol.incoming import IncomingMessage
 from ternmq.wire.messages.transactions import HalfEnd, HalfEnded
 from ternmq.wire.numbers import Command
 
@@ -32,7 +32,7 @@ class HalfMessages:
     def _sender(self) -> HalfSender:
         return HalfSender(self._mq.cluster, self._mq.config, self._clock)
 
-    async def stage(self, topic: str, incoming: Incoming) -> str:
+    async def stage(self, topic: str, incoming: IncomingMessage) -> str:
         """Store one that nobody sees; returns the id that ends it."""
         sender = self._sender()
         assert incoming.row.explicit_id is not None

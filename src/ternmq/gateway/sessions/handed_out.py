@@ -91,18 +91,18 @@ class Holdings:
         return held
 
     def take(self, receipt: str) -> HandedOut:
-        """It is about to be settled."""
+        """The message of this receipt is about to be settled."""
         held = self.find(receipt)
         del self._held[receipt]
         return held
 
     def put_off(self, held: HandedOut, invisible_ms: int) -> None:
-        """Its time begins again."""
+        """The time of invisibility begins again."""
         held.until = self._clock.monotonic() + invisible_ms / 1000
         held.invisible_ms = invisible_ms
 
     def let_go(self, held: Iterable[HandedOut]) -> None:
-        """It never reached its client: it is as before."""
+        """Messages that never reached their client are as before."""
         for each in held:
             if self._held.pop(each.receipt, None) is not None and not each.message.settled:
                 each.message.release()

@@ -9,7 +9,7 @@ What a transport promises to handlers:
 1. A request has at most `request_size_max` bytes; a larger one ends with RESOURCE_EXHAUSTED and is
    not handed on. Header names in `metadata` are lower case.
 2. When the caller has gone, has cancelled, or its deadline has passed, the handler is cancelled
-   (`CancelledError` where it waits; of a generator: where it waits, or `aclose`).
+   (where it waits; of a generator also by `aclose`).
 3. A generator is asked for its next message when the one before could be written: a caller that
    does not read holds its own handler, and no memory beyond one message and a window.
 4. The messages of a caller in a BOTH_WAYS call come in order; their iterator ends when the caller

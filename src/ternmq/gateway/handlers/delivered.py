@@ -12,11 +12,11 @@ from typing import Any
 
 from ternmq.batch.properties import PropertyValue
 from ternmq.client.model.message import Message
-from ternmq.gateway.mapping.incoming import RESERVED
-from ternmq.gateway.mapping.message_ids import client_id_text
-from ternmq.gateway.mapping.spans import put_ms
+from ternmq.gateway.protocol.incoming import RESERVED
 from ternmq.gateway.protocol.kinds import MD5, Encoded, MessageKind
+from ternmq.gateway.protocol.message_ids import client_id_text
 from ternmq.gateway.protocol.messages import RocketMessage
+from ternmq.gateway.protocol.spans import put_ms
 
 STORE_HOST = "ternmq"
 

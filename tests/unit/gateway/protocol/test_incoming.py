@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ternmq.gateway.mapping.incoming import BODY_SIZE_MAX, RESERVED, read_incoming
 from ternmq.gateway.protocol.codes import Code, Refused
+from ternmq.gateway.protocol.incoming import BODY_SIZE_MAX, RESERVED, read_incoming
 from ternmq.gateway.protocol.kinds import MessageKind
 from ternmq.gateway.protocol.messages import RocketMessage
 

@@ -3,8 +3,8 @@
 import pytest
 
 from ternmq.core.ids import explicit_id_text, id_to_text
-from ternmq.gateway.mapping.message_ids import client_id_text, explicit_id
 from ternmq.gateway.protocol.codes import Refused
+from ternmq.gateway.protocol.message_ids import client_id_text, explicit_id
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ternmq.gateway.mapping.filters import read_filter
+from ternmq.gateway.handlers.filters import read_filter
 from ternmq.gateway.protocol.codes import Refused
 from ternmq.gateway.protocol.messages import message_class
 

@@ -26,7 +26,7 @@ async def test_unacked_messages_do_not_keep_it_from_more(shared_node: Node) -> N
     async with ternmq.connect(shared_node.url) as mq:
         await mq.send_many("on-demand-more", [b"%d" % n for n in range(3_000)])
         async with mq.consumer("on-demand-more", group="g", on_demand=True, prefetch=1) as consumer:
-            held = []
+            held: list[ternmq.Message] = []
             while len(held) < 3_000:
                 batch = await consumer.next_batch(500, exact=True)
                 assert batch is not None

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from ternmq.core.errors import BadConfig
-from ternmq.gateway.mapping.names import GatewayNames
 from ternmq.gateway.protocol.codes import Code, Refused
 from ternmq.gateway.protocol.messages import message_class
+from ternmq.gateway.protocol.names import GatewayNames
 
 
 def resource(name: str, namespace: str = "") -> Any:

@@ -1,7 +1,7 @@
 """The settings that clients are told."""
 
-from ternmq.gateway.mapping.languages import habits_of
-from ternmq.gateway.mapping.settings import GroupPolicy, complete_consumer, complete_producer
+from ternmq.gateway.handlers.settings import GroupPolicy, complete_consumer, complete_producer
+from ternmq.gateway.protocol.languages import habits_of
 from ternmq.gateway.protocol.messages import RocketSettings
 
 POLICY = GroupPolicy(fifo=True, retry="table:1s,10s", attempts_max=17)

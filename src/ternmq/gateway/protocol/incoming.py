@@ -11,21 +11,41 @@ from dataclasses import dataclass
 from typing import Any
 
 from ternmq.batch.encoder import Outgoing
-from ternmq.gateway.mapping.message_ids import explicit_id
-from ternmq.gateway.mapping.spans import span_ms
 from ternmq.gateway.protocol.codes import Code, Refused
 from ternmq.gateway.protocol.kinds import Encoded, MessageKind
+from ternmq.gateway.protocol.message_ids import explicit_id
+from ternmq.gateway.protocol.spans import span_ms
 
 RESERVED = "rocketmq"
 """The property with what has no place of its own."""
-RESERVED_NAMES = frozenset(
-    {
-        RESERVED, "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID",
-        "TRAN_MSG", "PGROUP", "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID",
-        "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME", "UNIQ_KEY", "MSG_REGION",
-        "TRACE_ON", "CONSUME_START_TIME", "INSTANCE_ID", "CLUSTER", "MSG_TYPE",
-    }
-)  # fmt: skip
+RESERVED_NAMES = {
+    RESERVED,
+    "BUYER_ID",
+    "CLUSTER",
+    "CONSUME_START_TIME",
+    "CORRECTION_FLAG",
+    "DELAY",
+    "INSTANCE_ID",
+    "KEYS",
+    "MAX_OFFSET",
+    "MIN_OFFSET",
+    "MQ2_FLAG",
+    "MSG_REGION",
+    "MSG_TYPE",
+    "ORIGIN_MESSAGE_ID",
+    "PGROUP",
+    "REAL_QID",
+    "REAL_TOPIC",
+    "RECONSUME_TIME",
+    "RETRY_TOPIC",
+    "TAGS",
+    "TRACE_ON",
+    "TRANSFER_FLAG",
+    "TRAN_MSG",
+    "UNIQ_KEY",
+    "WAIT",
+}
+"""Properties that RocketMQ itself writes."""
 BODY_SIZE_MAX = 4 * 1024 * 1024 - 64 * 1024
 """Told to clients: with its properties a message still fits the 4 MiB that some of them read."""
 PROPERTIES_MAX = 128
@@ -36,7 +56,7 @@ PRIORITY_MAX = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
+class IncomingMessage:
     """One message to be stored."""
 
     kind: MessageKind
@@ -47,7 +67,7 @@ class Incoming:
     """Of a half message: how long the producer wants to be left alone; 0: it does not say."""
 
 
-def read_incoming(message: Any, *, now_ms: int, delay_ms_max: int) -> Incoming:
+def read_incoming(message: Any, *, now_ms: int, delay_ms_max: int) -> IncomingMessage:
     """Check one message of a client; raises `Refused` with the code that it expects."""
     system = message.system_properties
     kind = _kind(system)
@@ -70,7 +90,7 @@ def read_incoming(message: Any, *, now_ms: int, delay_ms_max: int) -> Incoming:
         explicit_id=explicit_id(system.message_id),
     )
     recovery_ms = span_ms(system.orphaned_transaction_recovery_duration)
-    return Incoming(
+    return IncomingMessage(
         kind=kind, row=row, message_id=system.message_id, recovery_ms=max(0, recovery_ms)
     )
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ternmq.core.retry import delay_ms
-from ternmq.gateway.mapping.incoming import BODY_SIZE_MAX
-from ternmq.gateway.mapping.languages import ClientHabits
-from ternmq.gateway.mapping.spans import put_ms
+from ternmq.gateway.protocol.incoming import BODY_SIZE_MAX
+from ternmq.gateway.protocol.languages import ClientHabits
 from ternmq.gateway.protocol.messages import RocketSettings
+from ternmq.gateway.protocol.spans import put_ms
 
 PRODUCER_ATTEMPTS = 3
 PRODUCER_FIRST_MS, PRODUCER_MOST_MS, PRODUCER_FACTOR = 10, 1_000, 2.0
