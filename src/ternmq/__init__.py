@@ -12,6 +12,7 @@ from ternmq.client.app.app import App
 from ternmq.client.client import Client, connect
 from ternmq.client.config import ClientConfig
 from ternmq.client.consuming.consumer import Consumer
+from ternmq.client.consuming.detached import DetachedConsumer, HandleVerdict
 from ternmq.client.model.codec import Codec
 from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
 from ternmq.client.model.last_error import LastError
@@ -37,6 +38,7 @@ from ternmq.core.errors import (
     DiskFailed,
     DiskFull,
     Diverged,
+    DocumentNotFound,
     Erased,
     Fenced,
     FilterConflict,
@@ -64,6 +66,7 @@ from ternmq.core.errors import (
     TransactionNotFound,
     Unauthorized,
     Unavailable,
+    VersionMismatch,
 )
 from ternmq.core.process import VERSION
 from ternmq.wire.messages.groups import Group, LedgerLine, Start
@@ -90,10 +93,12 @@ __all__ = [
     "Consumer",
     "Corrupt",
     "Detached",
+    "DetachedConsumer",
     "DetachedEnding",
     "DiskFailed",
     "DiskFull",
     "Diverged",
+    "DocumentNotFound",
     "Erased",
     "Fenced",
     "FilterConflict",
@@ -103,6 +108,7 @@ __all__ = [
     "GroupNotFound",
     "HalfReceipt",
     "HalfReceipts",
+    "HandleVerdict",
     "IdentityNotFound",
     "KeyNotFound",
     "LastError",
@@ -143,6 +149,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Verdict",
+    "VersionMismatch",
     "connect",
     "sync",
 ]

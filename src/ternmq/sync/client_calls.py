@@ -29,6 +29,7 @@ from ternmq.sync.admin import Admin
 from ternmq.sync.broadcast import Broadcast
 from ternmq.sync.consumer import Consumer
 from ternmq.sync.detached import Detached
+from ternmq.sync.detached_consumer import DetachedConsumer
 from ternmq.sync.letters import Letters
 from ternmq.sync.loop_thread import loop_thread, run
 from ternmq.sync.reader import Reader
@@ -49,6 +50,13 @@ class ClientCalls:
     def codec(self) -> Codec | CodecName | None:
         """What bodies go through, as `connect` was told."""
         return self._mq.codec
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave all groups, send what was accepted, close the connections."""
+        run(self._mq.close())
 
     def send(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> Receipt:
         """Store one message and return its receipt once it is safe.
@@ -97,6 +105,10 @@ class ClientCalls:
         Failures of single messages are told as for `send_nowait`.
         """
         loop_thread().call(lambda: self._mq.send_many_nowait(topic, bodies, **options))
+
+    def flush(self) -> None:
+        """Wait until everything accepted so far is stored or given up."""
+        run(self._mq.flush())
 
     def stats(self) -> Stats:
         """Counts since the client was made."""
@@ -181,6 +193,18 @@ class ClientCalls:
         """
         return Consumer(
             loop_thread().call(lambda: self._mq.consumer(topics, group=group, **options))
+        )
+
+    def detached_consumer(
+        self, topic: str, *, group: str, **options: Unpack[ConsumerOptions]
+    ) -> DetachedConsumer:
+        """A consumer whose messages outlive it and are settled by handle, in any process.
+
+        For gateways, which keep nothing. Options: as for `consumer`, as far as they are about the
+        group: start, tag, filter, ordered, attempts_max, codec.
+        """
+        return DetachedConsumer(
+            loop_thread().call(lambda: self._mq.detached_consumer(topic, group=group, **options))
         )
 
     @property
