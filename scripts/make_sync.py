@@ -44,7 +44,6 @@ INSIDE = {
     "Consumer.failed",
     "Consumer.give_back",
     "Consumer.unshown",
-    "Consumer.wanted",
     "Consumer.watch",
     "Consumer.withdraw",
 }

@@ -27,7 +27,6 @@ WITHOUT_TWIN = {
     "Client.sender": INSIDE,
     "Consumer.arrived": INSIDE,
     "Consumer.unshown": INSIDE,
-    "Consumer.wanted": INSIDE,
     "Consumer.watch": INSIDE,
     "Consumer.withdraw": INSIDE,
     "Consumer.failed": INSIDE,

@@ -38,7 +38,7 @@ async def making_gateway(config: GatewayConfig, clock: Clock) -> AsyncIterator[G
         consumers = GroupConsumers(mq, clock, config.start)
 
         async def gone(client_id: str) -> None:
-            consumers.client_gone(client_id)
+            await consumers.pushed.client_gone(client_id)
 
         clients = ClientTable(clock, gone)
         gateway = Gateway(
@@ -52,7 +52,8 @@ async def making_gateway(config: GatewayConfig, clock: Clock) -> AsyncIterator[G
             halves=HalfMessages(mq, clock),
             recent=RecentSends(clock),
         )
-        async with background(clients=clients.run, consumers=consumers.run):
+        pushed = consumers.pushed
+        async with background(clients=clients.run, consumers=consumers.run, pushed=pushed.run):
             try:
                 yield GatewayRouter(gateway)
             finally:

@@ -169,7 +169,7 @@ def test_after_the_last_attempt_a_message_is_a_dead_letter_and_can_be_sent_again
     rocket_node: Node, gateway: GatewayServer, rocket: ClientFactory
 ) -> None:
     topic, url = topic_of(rocket_node, "dying"), rocket_node.url
-    assert tern("group", "create", topic, "dying", "--yes", url=url).code == 0
+    assert tern("group", "create", topic, "dying", url=url).code == 0
     limits = ("--retry", "fixed:100ms", "--attempts", "2")
     assert tern("group", "set", topic, "dying", *limits, url=url).code == 0
     client = rocket(gateway.endpoint)

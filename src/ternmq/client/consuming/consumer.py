@@ -32,8 +32,6 @@ log = get_logger()
 TURN_ROWS = 256  # Rows shown before the loop gets a turn: a pull that was started goes out then.
 BATCH_ROWS = 4096
 WAIT_MAX_S = 24 * 3600.0
-UNWANTED_S = 1.0
-"""How long a consumer on demand keeps rows that came after their caller had gone."""
 NOT_STARTED = "this consumer is not started: use it in 'async with' ('with' in ternmq.sync)"
 
 
@@ -62,8 +60,6 @@ class Consumer:
         self._row = self._row_end = 0
         self._shown = 0
         self._erased = 0
-        self._wanted = 0
-        self._unwanted_timer: asyncio.TimerHandle | None = None
 
     @property
     def group(self) -> str:
@@ -106,8 +102,6 @@ class Consumer:
             return
         self._state = "closed"
         self._wake_all()
-        if self._unwanted_timer is not None:
-            self._unwanted_timer.cancel()
         if self._life == life.number:
             await self._subscriptions.stop()
         self._ready.clear()
@@ -183,7 +177,7 @@ class Consumer:
         while not parts:
             try:
                 if self._row == self._row_end:
-                    await self._next_wanted(rows_max)
+                    await self._next_range()
             except StopAsyncIteration:
                 return None
             left = self._take_parts(parts, rows_max, exact)
@@ -196,21 +190,7 @@ class Consumer:
                 now = self.now()
                 _give_back([part for part in parts if part[0].until <= now])
                 parts = [part for part in parts if part[0].until > now]
-        self._watch_unwanted()
         return MessageBatch(parts)
-
-    async def _next_wanted(self, rows: int) -> None:
-        """As `_next_range`; a consumer on demand pulls so many rows for it."""
-        if not self._plan.on_demand or self._advance():
-            await self._next_range()
-            return
-        self._wanted += rows
-        try:
-            for subscription in self._subscriptions:
-                subscription.pump()
-            await self._next_range()
-        finally:
-            self._wanted -= rows
 
     async def _gather(
         self, parts: list[tuple[Delivery, int, int]], left: int, wait: float, exact: bool
@@ -381,24 +361,6 @@ class Consumer:
             return
         self._ready.extend(deliveries)
         self._wake_all()
-        self._watch_unwanted()
-
-    def _watch_unwanted(self) -> None:
-        """Rows on demand that are here without anybody who waits are not kept for long."""
-        left = self._ready or self._ranges or self._row < self._row_end
-        if self._plan.on_demand and left and not self._wanted and self._unwanted_timer is None:
-            loop = asyncio.get_running_loop()
-            self._unwanted_timer = loop.call_later(UNWANTED_S, self._give_back_unwanted)
-
-    def _give_back_unwanted(self) -> None:
-        """Nobody came for these rows: others may want them."""
-        self._unwanted_timer = None
-        if not self._wanted and self._state == "open":
-            for subscription in self._subscriptions:
-                self.give_back(subscription)
-
-    def wanted(self) -> int:
-        return self._wanted
 
     def unshown(self, delivery: Delivery) -> list[tuple[int, int]]:
         if delivery is self._delivery:

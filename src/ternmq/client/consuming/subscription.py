@@ -157,7 +157,7 @@ class Subscription:
         if self._renew_timer is None:
             guarded = self._background.callback
             self._renew_timer = self._loop.call_later(self._lease_s / 3, guarded(self._renew))
-        self.pump()
+        self._pump()
 
     def _warn_about_start(self, joined: Joined, *, again: bool) -> None:
         if not self._plan.start_given or again:
@@ -237,25 +237,22 @@ class Subscription:
         """Start no more pulls; leases that are held are renewed all the same."""
         self._resting = True
 
-    def pump(self) -> None:
-        """Start pulls while there is room for what they bring; on demand, while rows are wanted
-        that are not asked for."""
-        prefetch, on_demand = self._plan.prefetch, self._plan.on_demand
+    def _pump(self) -> None:
+        """Start pulls while there is room for what they bring."""
+        prefetch = self._plan.prefetch
         half = (prefetch + 1) // 2
         while True:
             self._pull_at = -1
             connection = self._connection
             if connection is None or self._stopping or self._resting or self._broker_stopping:
                 return
-            if self._pulls >= (PULLS_MAX if self._flowing or on_demand else 1):
+            if self._pulls >= (PULLS_MAX if self._flowing else 1):
                 return
-            wanted = self._sink.wanted() - self._asked if on_demand else 0
-            self._pull_at = -1 if on_demand else prefetch - half - self._asked
-            full = wanted <= 0 if on_demand else self._held.rows > self._pull_at
-            if full or self._held.size > HELD_SIZE_MAX:
+            self._pull_at = prefetch - half - self._asked
+            if self._held.rows > self._pull_at or self._held.size > HELD_SIZE_MAX:
                 return
             free = prefetch - self._held.rows - self._asked
-            self._pull(connection, wanted or (half if self._flowing else free))
+            self._pull(connection, half if self._flowing else free)
 
     def _pull(self, connection: Connection, rows: int) -> None:
         self._pulls += 1
@@ -340,10 +337,7 @@ class Subscription:
         self._flowing = bool(deliveries)
         if deliveries:
             self._sink.arrived(deliveries)
-        if self._plan.on_demand:  # Who has what it waited for says so first.
-            self._loop.call_soon(self._background.callback(self.pump))
-        else:
-            self.pump()
+        self._pump()
 
     def _pull_failed(self, connection: Connection, error: BaseException) -> None:
         if self._stopping or connection.closed or connection is not self._connection:
@@ -351,7 +345,7 @@ class Subscription:
         if isinstance(error, TernError) and not error.retryable:
             self._sink.failed(error)
             return
-        self._loop.call_later(back_off(2), self._background.callback(self.pump))
+        self._loop.call_later(back_off(2), self._background.callback(self._pump))
 
     def _read(self, envelopes: list[Envelope], epoch: int, until: float) -> list[Delivery]:
         found: list[Delivery] = []
@@ -399,7 +393,7 @@ class Subscription:
         if not delivery.remaining:
             held.finished(delivery)
         if held.rows <= self._pull_at:
-            self.pump()
+            self._pump()
         return self.flushing
 
     def settle(self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome) -> SettleReceipt:
@@ -418,7 +412,7 @@ class Subscription:
                 self._acks.settled(ranges, outcome, at_once=delivery.alone)
                 sent += ranges
         if self._held.rows <= self._pull_at:
-            self.pump()
+            self._pump()
         if self._at_once or outcome.kind == "reject":
             return RowsReceipt(self.flush, self._acks, sent)
         return self.flushing
@@ -496,4 +490,4 @@ class Subscription:
             self._sink.withdraw(delivery)
         if leases:
             log.info("leases lost", group=self._plan.group, leases=len(leases))
-            self.pump()
+            self._pump()

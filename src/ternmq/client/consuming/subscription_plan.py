@@ -50,7 +50,6 @@ class ConsumerOptions(GroupOptions, total=False):
     ordered: bool
     attempts_max: int | None
     create: bool
-    on_demand: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +70,6 @@ class SubscriptionPlan:
     attempts_max: int | None = None
     create: bool = True
     """Topics that are not there are made, where the broker does that."""
-    on_demand: bool = False
-    """Only what calls of `next_batch` wait for is pulled, however much is un-acked."""
     declared: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the group that the code says, as they are sent."""
 
@@ -112,7 +109,6 @@ def make_plan(
         ordered=bool(options.get("ordered")),
         attempts_max=options.get("attempts_max"),
         create=options.get("create", True),
-        on_demand=bool(options.get("on_demand")),
         declared=declared_settings(options),
     )
 
@@ -134,9 +130,6 @@ class DeliverySink(Protocol):
     """Where deliveries go."""
 
     def arrived(self, deliveries: list[Delivery]) -> None: ...
-
-    def wanted(self) -> int:
-        """Rows that are waited for right now."""
 
     def unshown(self, delivery: Delivery) -> list[tuple[int, int]]:
         """Rows of a delivery that were not shown yet."""

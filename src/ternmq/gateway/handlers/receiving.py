@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from ternmq.core.errors import TernError
+from ternmq.client.consuming.detached import DetachedMessage, HandleVerdict
+from ternmq.client.consuming.lease_handle import read_handle
+from ternmq.core.errors import BadRequest, TernError
 from ternmq.gateway.handlers.delivered import make_delivered, put_delivery
 from ternmq.gateway.handlers.filters import read_filter
 from ternmq.gateway.handlers.gateway import Gateway, put_status
@@ -22,21 +24,23 @@ from ternmq.gateway.protocol.messages import (
 )
 from ternmq.gateway.protocol.spans import put_ms, span_ms
 from ternmq.gateway.sessions.callers import Caller
-from ternmq.gateway.sessions.group_consumers import GroupConsumer, Interest, Poll
-from ternmq.gateway.sessions.handed_out import HandedOut
+from ternmq.gateway.sessions.group_consumers import Interest, Poll
 from ternmq.rpc.http2.calls import Call
 
-BATCH_MAX = 1_024
+BATCH_MAX = 1_000
 INVISIBLE_MS_MIN = 10_000
 INVISIBLE_MS_MAX = 12 * 3600 * 1000
 PUSH_INVISIBLE_MS = 60_000
 POLL_S = 20.0
 """Where a client does not say."""
-POLL_S_MAX = 60.0
+POLL_S_MAX = 30.0
 BEFORE_DEADLINE_S = 0.5
 REFUSAL_HELD_S = 1.0
 ENTRIES_MAX = 1_024
 ATTEMPT_SIZE_MAX = 128
+PUSHED, SIMPLE = "p", "s"
+"""What a receipt begins with: whose it is."""
+OVER = "this receipt is over: its message was settled, or comes again"
 NACKED = "its RocketMQ consumer did not handle it"
 FORWARDED = "its RocketMQ consumer gave it up after the last attempt"
 
@@ -51,29 +55,29 @@ class ReceiveCalls:
         self, caller: Caller, request: Any, call: Call
     ) -> AsyncGenerator[Any, None]:
         began = asyncio.get_running_loop().time()
-        held: list[HandedOut] = []
-        consumer: GroupConsumer | None = None
         try:
             interest, poll = await self._wanted(caller, request, call)
-            consumer = await self._gateway.consumers.get(interest)
-            held = await self._gateway.consumers.poll(interest, poll)
+            found = await self._gateway.consumers.poll(interest, poll)
         except (Refused, TernError) as error:
             code = error.code if isinstance(error, Refused) else code_of(error)
             rest = began + REFUSAL_HELD_S - asyncio.get_running_loop().time()
             await asyncio.sleep(max(0.0, rest))
             yield _status(code, error.message)
             return
-        if not held:
+        if not found:
             yield _status(Code.MESSAGE_NOT_FOUND, "nothing came in time")
             return
         sent = 0
         try:
             yield _status(Code.OK)
-            for each in held:
-                yield _message(each, request.message_queue.topic)
+            for each in found:
+                yield _message(each, request.message_queue.topic, poll)
                 sent += 1
         finally:
-            consumer.holdings.let_go(held[sent:])
+            if sent < len(found):
+                await asyncio.shield(
+                    self._gateway.consumers.give_back(caller.client_id, interest, found[sent:])
+                )
         yield self._time()
 
     async def _wanted(self, caller: Caller, request: Any, call: Call) -> tuple[Interest, Poll]:
@@ -89,7 +93,7 @@ class ReceiveCalls:
             client_id=caller.client_id,
             rows=max(1, min(BATCH_MAX, request.batch_size)),
             wait_s=_wait(request, call),
-            invisible_ms=invisible_ms,
+            invisible_s=invisible_ms / 1000,
             push=push,
             attempt=request.attempt_id[:ATTEMPT_SIZE_MAX],
         )
@@ -104,14 +108,14 @@ class ReceiveCalls:
         return answer
 
     async def ack_message(self, caller: Caller, request: Any, _call: Call) -> Any:
-        topic, group = self._place(caller, request)
+        place = self._place(caller, request)
         if not 0 < len(request.entries) <= ENTRIES_MAX:
             raise Refused(
                 Code.BAD_REQUEST, f"{len(request.entries)} receipts; it can be 1 to {ENTRIES_MAX}"
             )
         answer = AckMessageResponse()
         await asyncio.gather(
-            *(self._ack(topic, group, entry, answer.entries.add()) for entry in request.entries)
+            *(self._ack(caller, place, entry, answer.entries.add()) for entry in request.entries)
         )
         codes = {entry.status.code for entry in answer.entries}
         if len(codes) == 1:
@@ -120,12 +124,14 @@ class ReceiveCalls:
             put_status(answer.status, Code.MULTIPLE_RESULTS)
         return answer
 
-    async def _ack(self, topic: str, group: str, entry: Any, result: Any) -> None:
+    async def _ack(self, caller: Caller, place: tuple[str, str], entry: Any, result: Any) -> None:
         result.message_id, result.receipt_handle = entry.message_id, entry.receipt_handle
-        receipt = entry.receipt_handle
         try:
-            await self._gateway.consumers.holder(topic, group, receipt).ack(receipt)
+            verdict = HandleVerdict(handle=_handle(entry.receipt_handle)[1])
+            await self._gateway.consumers.settle(caller.client_id, *place, verdict)
             put_status(result.status, Code.OK)
+        except Refused as refused:
+            put_status(result.status, refused.code, refused.message)
         except TernError as error:
             put_status(result.status, code_of(error), error.message)
 
@@ -133,15 +139,18 @@ class ReceiveCalls:
         """Of a simple consumer: its time begins again. Of a push consumer: it has failed, and
         comes again when the policy of its group says."""
         answer = ChangeInvisibleDurationResponse()
-        answer.receipt_handle = receipt = request.receipt_handle
+        answer.receipt_handle = request.receipt_handle
+        consumers = self._gateway.consumers
         try:
-            topic, group = self._place(caller, request)
-            consumer = self._gateway.consumers.holder(topic, group, receipt)
-            held = consumer.holdings.find(receipt)
-            if held.push:
-                await consumer.retry(receipt, None, NACKED)
+            place = self._place(caller, request)
+            push, handle = _handle(request.receipt_handle)
+            if push:
+                failed = HandleVerdict(handle=handle, outcome="retry", reason=NACKED)
+                await consumers.settle(caller.client_id, *place, failed)
             else:
-                consumer.holdings.put_off(held, _invisible(request.invisible_duration))
+                seconds = _invisible(request.invisible_duration) / 1000
+                if not await consumers.extend(*place, handle, seconds):
+                    raise Refused(Code.INVALID_RECEIPT_HANDLE, OVER)
         except Refused as refused:
             put_status(answer.status, refused.code, refused.message)
         except TernError as error:
@@ -151,9 +160,10 @@ class ReceiveCalls:
         return answer
 
     async def forward_to_dead_letters(self, caller: Caller, request: Any, _call: Call) -> Any:
-        topic, group = self._place(caller, request)
-        receipt = request.receipt_handle
-        await self._gateway.consumers.holder(topic, group, receipt).reject(receipt, FORWARDED)
+        place = self._place(caller, request)
+        handle = _handle(request.receipt_handle)[1]
+        given_up = HandleVerdict(handle=handle, outcome="reject", reason=FORWARDED)
+        await self._gateway.consumers.settle(caller.client_id, *place, given_up)
         answer = ForwardResponse()
         put_status(answer.status, Code.OK)
         return answer
@@ -190,9 +200,19 @@ def _status(code: Code, message: str = "") -> Any:
     return answer
 
 
-def _message(held: HandedOut, asked: Any) -> Any:
+def _message(each: DetachedMessage, asked: Any, poll: Poll) -> Any:
     answer = ReceiveMessageResponse()
-    made = make_delivered(held.message, asked)
-    put_delivery(made, held.message, held.receipt, held.invisible_ms)
+    made = make_delivered(each.message, asked)
+    receipt = f"{PUSHED if poll.push else SIMPLE}{each.handle}"
+    put_delivery(made, each.message, receipt, int(poll.invisible_s * 1000))
     answer.message.CopyFrom(made)
     return answer
+
+
+def _handle(receipt: str) -> tuple[bool, str]:
+    """Whether a push consumer has it, and the handle in it."""
+    try:
+        read_handle(receipt[1:])
+    except BadRequest:
+        raise Refused(Code.INVALID_RECEIPT_HANDLE, "this is no receipt of a gateway") from None
+    return receipt[0] == PUSHED, receipt[1:]
