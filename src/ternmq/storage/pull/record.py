@@ -44,7 +44,7 @@ NO_SESSION = bytes(16)
 
 assert FRAME.size + FIELDS.size == HEADER_SIZE
 
-Range = tuple[int, int, int]
+StateRange = tuple[int, int, int]
 
 
 class PullKind(IntEnum):
@@ -101,7 +101,7 @@ class PullRecord:
     session: bytes = NO_SESSION
     lease: int = 0
     argument: int = 0
-    ranges: tuple[Range, ...] = ()
+    ranges: tuple[StateRange, ...] = ()
     text: bytes = b""
 
 
