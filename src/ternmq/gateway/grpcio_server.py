@@ -15,12 +15,12 @@ import grpc.aio
 from ternmq.core.errors import BadConfig
 from ternmq.core.log import get_logger
 from ternmq.rpc.http2.calls import (
-    Call,
     CalledMethod,
     CallKind,
     CallRefused,
     CallStatus,
     CallTable,
+    RemoteCall,
 )
 
 REQUEST_SIZE_MAX = 9 * 1024 * 1024
@@ -60,7 +60,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         return grpc.stream_stream_rpc_method_handler(_both_ways(method, path))
 
 
-def _call(path: str, context: Any) -> Call:
+def _call(path: str, context: Any) -> RemoteCall:
     metadata = {
         str(name): value if isinstance(value, str) else value.decode("latin-1")
         for name, value in context.invocation_metadata() or ()
@@ -68,7 +68,7 @@ def _call(path: str, context: Any) -> Call:
     left = context.time_remaining()
     now = asyncio.get_running_loop().time()
     deadline = None if left is None else now + left
-    return Call(method=path, metadata=metadata, deadline=deadline, peer=context.peer())
+    return RemoteCall(method=path, metadata=metadata, deadline=deadline, peer=context.peer())
 
 
 def _unary(method: CalledMethod, path: str) -> Callable[[bytes, Any], Awaitable[bytes]]:

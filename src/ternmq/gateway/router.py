@@ -17,8 +17,8 @@ from ternmq.gateway.handlers.sending import SendCalls
 from ternmq.gateway.handlers.telemetry import TelemetryCalls
 from ternmq.gateway.protocol import messages
 from ternmq.gateway.protocol.codes import Code, Refused, code_of
-from ternmq.gateway.sessions.callers import Caller, read_caller
-from ternmq.rpc.http2.calls import Call, CalledMethod, CallKind, CallRefused, CallStatus
+from ternmq.gateway.sessions.callers import RocketCaller, read_caller
+from ternmq.rpc.http2.calls import CalledMethod, CallKind, CallRefused, CallStatus, RemoteCall
 
 SERVICE = "/apache.rocketmq.v2.MessagingService/"
 SMALL = 256 * 1024
@@ -26,7 +26,7 @@ SMALL = 256 * 1024
 LARGE = 8 * 1024 * 1024
 """Of one that does; several messages may be in it."""
 
-Answering = Callable[[Caller, Any, Call], Awaitable[Any]]
+Answering = Callable[[RocketCaller, Any, RemoteCall], Awaitable[Any]]
 
 log = get_logger()
 
@@ -73,7 +73,7 @@ class GatewayRouter:
         request_kind = messages.message_class(f"{name}Request")
         response_kind = messages.message_class(f"{name}Response")
 
-        async def handle(call: Call, payload: bytes) -> bytes:
+        async def handle(call: RemoteCall, payload: bytes) -> bytes:
             try:
                 caller = self._caller(call)
                 request = messages.parse(request_kind, payload)
@@ -88,7 +88,7 @@ class GatewayRouter:
 
         return CalledMethod(kind=CallKind.UNARY, request_size_max=size_max, unary=handle)
 
-    async def _receive(self, call: Call, payload: bytes) -> AsyncIterator[bytes]:
+    async def _receive(self, call: RemoteCall, payload: bytes) -> AsyncIterator[bytes]:
         try:
             caller = self._caller(call)
             request = messages.parse(messages.ReceiveMessageRequest, payload)
@@ -107,7 +107,9 @@ class GatewayRouter:
             _put_bug(failed.status, call, bug)
             yield failed.SerializeToString()
 
-    async def _stream(self, call: Call, incoming: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _stream(
+        self, call: RemoteCall, incoming: AsyncIterator[bytes]
+    ) -> AsyncIterator[bytes]:
         try:
             caller = self._caller(call)
         except Refused as refused:
@@ -119,7 +121,7 @@ class GatewayRouter:
         finally:
             await commands.aclose()
 
-    def _caller(self, call: Call) -> Caller:
+    def _caller(self, call: RemoteCall) -> RocketCaller:
         caller = read_caller(call)
         self._gateway.clients.seen(caller)
         return caller
@@ -130,6 +132,6 @@ def _put_error(status: Any, error: Refused | TernError) -> None:
     put_status(status, code, error.message)
 
 
-def _put_bug(status: Any, call: Call, bug: Exception) -> None:
+def _put_bug(status: Any, call: RemoteCall, bug: Exception) -> None:
     log.error("a call failed by a bug of ours", method=call.method, error=repr(bug), exc_info=bug)
     put_status(status, Code.INTERNAL_SERVER_ERROR, "a bug of ours; the gateway's log has it")

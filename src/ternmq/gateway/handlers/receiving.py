@@ -23,9 +23,9 @@ from ternmq.gateway.protocol.messages import (
     ReceiveMessageResponse,
 )
 from ternmq.gateway.protocol.spans import put_ms, span_ms
-from ternmq.gateway.sessions.callers import Caller
+from ternmq.gateway.sessions.callers import RocketCaller
 from ternmq.gateway.sessions.group_consumers import Interest, Poll
-from ternmq.rpc.http2.calls import Call
+from ternmq.rpc.http2.calls import RemoteCall
 
 BATCH_MAX = 1_000
 INVISIBLE_MS_MIN = 10_000
@@ -52,7 +52,7 @@ class ReceiveCalls:
         self._gateway = gateway
 
     async def receive_message(
-        self, caller: Caller, request: Any, call: Call
+        self, caller: RocketCaller, request: Any, call: RemoteCall
     ) -> AsyncGenerator[Any, None]:
         began = asyncio.get_running_loop().time()
         try:
@@ -80,7 +80,9 @@ class ReceiveCalls:
                 )
         yield self._time()
 
-    async def _wanted(self, caller: Caller, request: Any, call: Call) -> tuple[Interest, Poll]:
+    async def _wanted(
+        self, caller: RocketCaller, request: Any, call: RemoteCall
+    ) -> tuple[Interest, Poll]:
         gateway = self._gateway
         topic = gateway.names.topic(request.message_queue.topic, caller.namespace)
         group = gateway.names.group(request.group, caller.namespace)
@@ -107,7 +109,7 @@ class ReceiveCalls:
         put_ms(answer.delivery_timestamp, self._gateway.clock.now_ms())
         return answer
 
-    async def ack_message(self, caller: Caller, request: Any, _call: Call) -> Any:
+    async def ack_message(self, caller: RocketCaller, request: Any, _call: RemoteCall) -> Any:
         place = self._place(caller, request)
         if not 0 < len(request.entries) <= ENTRIES_MAX:
             raise Refused(
@@ -124,7 +126,9 @@ class ReceiveCalls:
             put_status(answer.status, Code.MULTIPLE_RESULTS)
         return answer
 
-    async def _ack(self, caller: Caller, place: tuple[str, str], entry: Any, result: Any) -> None:
+    async def _ack(
+        self, caller: RocketCaller, place: tuple[str, str], entry: Any, result: Any
+    ) -> None:
         result.message_id, result.receipt_handle = entry.message_id, entry.receipt_handle
         try:
             verdict = HandleVerdict(handle=_handle(entry.receipt_handle)[1])
@@ -135,7 +139,9 @@ class ReceiveCalls:
         except TernError as error:
             put_status(result.status, code_of(error), error.message)
 
-    async def change_invisible_duration(self, caller: Caller, request: Any, _call: Call) -> Any:
+    async def change_invisible_duration(
+        self, caller: RocketCaller, request: Any, _call: RemoteCall
+    ) -> Any:
         """Of a simple consumer: its time begins again. Of a push consumer: it has failed, and
         comes again when the policy of its group says."""
         answer = ChangeInvisibleDurationResponse()
@@ -159,7 +165,9 @@ class ReceiveCalls:
             put_status(answer.status, Code.OK)
         return answer
 
-    async def forward_to_dead_letters(self, caller: Caller, request: Any, _call: Call) -> Any:
+    async def forward_to_dead_letters(
+        self, caller: RocketCaller, request: Any, _call: RemoteCall
+    ) -> Any:
         place = self._place(caller, request)
         handle = _handle(request.receipt_handle)[1]
         given_up = HandleVerdict(handle=handle, outcome="reject", reason=FORWARDED)
@@ -168,13 +176,13 @@ class ReceiveCalls:
         put_status(answer.status, Code.OK)
         return answer
 
-    def _place(self, caller: Caller, request: Any) -> tuple[str, str]:
+    def _place(self, caller: RocketCaller, request: Any) -> tuple[str, str]:
         names = self._gateway.names
         topic = names.topic(request.topic, caller.namespace)
         return topic, names.group(request.group, caller.namespace)
 
 
-def _wait(request: Any, call: Call) -> float:
+def _wait(request: Any, call: RemoteCall) -> float:
     wait = POLL_S
     if request.HasField("long_polling_timeout"):
         wait = span_ms(request.long_polling_timeout) / 1000

@@ -11,8 +11,8 @@ from ternmq.gateway.handlers.gateway import Gateway, put_status
 from ternmq.gateway.protocol.codes import Code, Refused
 from ternmq.gateway.protocol.kinds import READ_WRITE, TAKEN_KINDS
 from ternmq.gateway.protocol.messages import QueryAssignmentResponse, QueryRouteResponse
-from ternmq.gateway.sessions.callers import Caller
-from ternmq.rpc.http2.calls import Call
+from ternmq.gateway.sessions.callers import RocketCaller
+from ternmq.rpc.http2.calls import RemoteCall
 
 BROKER_NAME = "ternmq"
 ORDERED_ASSIGNMENTS = 8
@@ -25,7 +25,7 @@ class RouteCalls:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def query_route(self, caller: Caller, request: Any, _call: Call) -> Any:
+    async def query_route(self, caller: RocketCaller, request: Any, _call: RemoteCall) -> Any:
         topic = self._gateway.names.topic(request.topic, caller.namespace)
         await self._gateway.known.check_topic(topic)
         answer = QueryRouteResponse()
@@ -33,7 +33,7 @@ class RouteCalls:
         put_status(answer.status, Code.OK)
         return answer
 
-    async def query_assignment(self, caller: Caller, request: Any, _call: Call) -> Any:
+    async def query_assignment(self, caller: RocketCaller, request: Any, _call: RemoteCall) -> Any:
         gateway = self._gateway
         topic = gateway.names.topic(request.topic, caller.namespace)
         group = gateway.names.group(request.group, caller.namespace)

@@ -23,8 +23,8 @@ from ternmq.gateway.protocol.messages import (
     RecallMessageResponse,
     SendMessageResponse,
 )
-from ternmq.gateway.sessions.callers import Caller
-from ternmq.rpc.http2.calls import Call
+from ternmq.gateway.sessions.callers import RocketCaller
+from ternmq.rpc.http2.calls import RemoteCall
 
 MESSAGES_MAX = 1_024
 """In one request."""
@@ -37,7 +37,7 @@ class SendCalls:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def send_message(self, caller: Caller, request: Any, _call: Call) -> Any:
+    async def send_message(self, caller: RocketCaller, request: Any, _call: RemoteCall) -> Any:
         answer = SendMessageResponse()
         if not 0 < len(request.messages) <= MESSAGES_MAX:
             raise Refused(
@@ -52,7 +52,7 @@ class SendCalls:
             put_status(answer.status, Code.MULTIPLE_RESULTS)
         return answer
 
-    async def _store(self, caller: Caller, message: Any, entry: Any) -> None:
+    async def _store(self, caller: RocketCaller, message: Any, entry: Any) -> None:
         """One message; what is wrong with it is said in its own entry."""
         entry.message_id = message.system_properties.message_id
         gateway = self._gateway
@@ -113,7 +113,7 @@ class SendCalls:
 
         return await self._gateway.recent.once(topic, incoming.row.explicit_id, stage)
 
-    async def recall_message(self, caller: Caller, request: Any, _call: Call) -> Any:
+    async def recall_message(self, caller: RocketCaller, request: Any, _call: RemoteCall) -> Any:
         self._gateway.names.topic(request.topic, caller.namespace)
         message_id = _handled_id(request.recall_handle)
         result = await self._gateway.mq.cancel(message_id)
@@ -128,7 +128,7 @@ class SendCalls:
         put_status(answer.status, Code.OK)
         return answer
 
-    async def end_transaction(self, _caller: Caller, request: Any, _call: Call) -> Any:
+    async def end_transaction(self, _caller: RocketCaller, request: Any, _call: RemoteCall) -> Any:
         answer = EndTransactionResponse()
         if request.resolution in (Resolution.COMMIT, Resolution.ROLLBACK):
             commit = request.resolution == Resolution.COMMIT

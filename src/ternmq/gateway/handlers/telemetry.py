@@ -22,9 +22,9 @@ from ternmq.gateway.protocol.messages import (
     TelemetryCommand,
     parse,
 )
-from ternmq.gateway.sessions.callers import Caller
+from ternmq.gateway.sessions.callers import RocketCaller
 from ternmq.gateway.sessions.clients import TOPICS_MAX, RocketClient
-from ternmq.rpc.http2.calls import Call, CallRefused, CallStatus
+from ternmq.rpc.http2.calls import CallRefused, CallStatus, RemoteCall
 
 SUBSCRIPTIONS_MAX = 1_000
 
@@ -38,7 +38,7 @@ class TelemetryCalls:
         self._gateway = gateway
 
     async def telemetry(
-        self, caller: Caller, incoming: AsyncIterator[bytes], _call: Call
+        self, caller: RocketCaller, incoming: AsyncIterator[bytes], _call: RemoteCall
     ) -> AsyncGenerator[Any, None]:
         """Until the client closes it."""
         client, outbox = self._gateway.clients.open_stream(caller)
@@ -66,7 +66,7 @@ class TelemetryCalls:
 
     async def _read(
         self,
-        caller: Caller,
+        caller: RocketCaller,
         client: RocketClient,
         outbox: "asyncio.Queue[Any]",
         incoming: AsyncIterator[bytes],
@@ -82,7 +82,7 @@ class TelemetryCalls:
             except Refused as refused:
                 raise CallRefused(CallStatus.INVALID_ARGUMENT, refused.message) from None
 
-    async def _answer(self, caller: Caller, client: RocketClient, settings: Any) -> Any:
+    async def _answer(self, caller: RocketCaller, client: RocketClient, settings: Any) -> Any:
         answer = TelemetryCommand()
         try:
             made = await self._complete(caller, client, settings)
@@ -94,7 +94,7 @@ class TelemetryCalls:
             answer.settings.CopyFrom(made)
         return answer
 
-    async def _complete(self, caller: Caller, client: RocketClient, settings: Any) -> Any:
+    async def _complete(self, caller: RocketCaller, client: RocketClient, settings: Any) -> Any:
         gateway = self._gateway
         if settings.WhichOneof("pub_sub") == "publishing":
             for topic in settings.publishing.topics[:TOPICS_MAX]:
@@ -125,13 +125,15 @@ class TelemetryCalls:
         policy = policy or await gateway.known.policy("", group)
         return complete_consumer(settings, policy, caller.habits, gateway.config.poll_ms)
 
-    async def heartbeat(self, _caller: Caller, _request: Any, _call: Call) -> Any:
+    async def heartbeat(self, _caller: RocketCaller, _request: Any, _call: RemoteCall) -> Any:
         """That it came was noted already."""
         answer = HeartbeatResponse()
         put_status(answer.status, Code.OK)
         return answer
 
-    async def notify_client_termination(self, caller: Caller, _request: Any, _call: Call) -> Any:
+    async def notify_client_termination(
+        self, caller: RocketCaller, _request: Any, _call: RemoteCall
+    ) -> Any:
         await self._gateway.clients.forget(caller.client_id)
         answer = NotifyClientTerminationResponse()
         put_status(answer.status, Code.OK)

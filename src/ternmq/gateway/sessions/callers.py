@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ternmq.gateway.protocol.codes import Code, Refused
 from ternmq.gateway.protocol.languages import ClientHabits, habits_of
-from ternmq.rpc.http2.calls import Call
+from ternmq.rpc.http2.calls import RemoteCall
 
 CLIENT_ID = "x-mq-client-id"
 LANGUAGE = "x-mq-language"
@@ -14,7 +14,7 @@ NAMESPACE_SIZE_MAX = 127
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class RocketCaller:
     """The client behind a call."""
 
     client_id: str
@@ -28,7 +28,7 @@ class Caller:
         return habits_of(self.language)
 
 
-def read_caller(call: Call, user: str = "") -> Caller:
+def read_caller(call: RemoteCall, user: str = "") -> RocketCaller:
     """Raises `Refused` where a client does not say who it is."""
     headers = call.metadata
     client_id = headers.get(CLIENT_ID, "")
@@ -36,7 +36,7 @@ def read_caller(call: Call, user: str = "") -> Caller:
         raise Refused(
             Code.CLIENT_ID_REQUIRED, f"the header {CLIENT_ID} has 1 to {CLIENT_ID_SIZE_MAX} letters"
         )
-    return Caller(
+    return RocketCaller(
         client_id=client_id,
         language=headers.get(LANGUAGE, "")[:32],
         namespace=headers.get(NAMESPACE, "")[:NAMESPACE_SIZE_MAX],

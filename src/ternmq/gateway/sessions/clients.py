@@ -13,7 +13,7 @@ from typing import Any
 from ternmq.core.clock import Clock
 from ternmq.core.log import get_logger
 from ternmq.gateway.protocol.codes import Code, Refused
-from ternmq.gateway.sessions.callers import Caller
+from ternmq.gateway.sessions.callers import RocketCaller
 
 CLIENTS_MAX = 20_000
 TOPICS_MAX = 1_000
@@ -67,7 +67,7 @@ class ClientTable:
     def __len__(self) -> int:
         return len(self._clients)
 
-    def seen(self, caller: Caller) -> RocketClient:
+    def seen(self, caller: RocketCaller) -> RocketClient:
         """A call came from it."""
         now = self._clock.monotonic()
         client = self._clients.get(caller.client_id)
@@ -80,7 +80,7 @@ class ClientTable:
         client.seen_at = now
         return client
 
-    def open_stream(self, caller: Caller) -> "tuple[RocketClient, asyncio.Queue[Any]]":
+    def open_stream(self, caller: RocketCaller) -> "tuple[RocketClient, asyncio.Queue[Any]]":
         """A client that opens a second stream is told things on that one."""
         client = self.seen(caller)
         outbox: asyncio.Queue[Any] = asyncio.Queue(OUTBOX_MAX)

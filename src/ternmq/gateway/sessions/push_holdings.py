@@ -60,7 +60,7 @@ class PushHoldings:
     def hold(
         self, client_id: str, place: tuple[str, str], attempt: str, messages: list[DetachedMessage]
     ) -> None:
-        """These are on their way to a client, as the answer to this attempt."""
+        """Messages are on their way to a client, as the answer to this attempt."""
         if not messages:
             return
         held = self._clients.setdefault(client_id, ClientHoldings()).held

@@ -68,7 +68,7 @@ class CallKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class RemoteCall:
     """One call, as its handler sees it."""
 
     method: str
@@ -83,9 +83,9 @@ class Call:
     """It came over TLS."""
 
 
-UnaryHandler = Callable[[Call, bytes], Awaitable[bytes]]
-StreamedHandler = Callable[[Call, bytes], AsyncIterator[bytes]]
-BothWaysHandler = Callable[[Call, AsyncIterator[bytes]], AsyncIterator[bytes]]
+UnaryHandler = Callable[[RemoteCall, bytes], Awaitable[bytes]]
+StreamedHandler = Callable[[RemoteCall, bytes], AsyncIterator[bytes]]
+BothWaysHandler = Callable[[RemoteCall, AsyncIterator[bytes]], AsyncIterator[bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
