@@ -31,6 +31,15 @@ async def test_a_delayed_message_is_shown_with_what_is_in_it(mq: Any) -> None:
     assert await mq.admin.delays.show(receipt) == []
 
 
+async def test_a_number_that_no_wire_takes_is_shown_as_its_text(mq: Any) -> None:
+    """A property may have 4,000 digits; the question after such a message was never answered."""
+    receipt = await mq.send("t", b"x", delay=3_600, properties={"n": 10**30, "small": -(2**63)})
+
+    [found] = await mq.admin.delays.show(receipt)
+
+    assert found.properties == {"n": "1" + "0" * 30, "small": -(2**63)}
+
+
 async def test_pages_of_what_waits_follow_each_other(mq: Any) -> None:
     for number in range(25):
         await mq.send("t", b"x", delay=3_600 + 900 * number, key=f"k{number:02}")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ternmq.batch.layout import Column, ColumnPart
-from ternmq.batch.readable import read_or, why_unreadable
+from ternmq.batch.readable import properties_to_send, read_or, why_unreadable
 from ternmq.batch.view import BatchView
 from ternmq.core.units import MIB
 from ternmq.delay.hours.decision_book import INTENDED, STATE
@@ -119,7 +119,7 @@ def _content(store: DelayStore, hour: Hold, place: np.void) -> DelayedContent:
         body=read_or(view.body, inside, b"")[:BODY_SIZE_MAX],
         tag=read_or(view.tag, inside, None),
         order_key=read_or(view.order_key, inside, None),
-        properties=read_or(view.properties, inside, {}),
+        properties=properties_to_send(view, inside),
         app=read_or(view.origin_app, inside, ""),
     )
 
