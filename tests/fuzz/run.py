@@ -47,7 +47,7 @@ class Target:
         return ternmq.connect(url, password=PASSWORD)
 
 
-async def attack(target: Target, seed: int, findings: Findings) -> None:
+async def attack(target: Target, seed: int, findings: Findings, rounds: int = 1) -> None:
     """One seed: batches for those that store them, which are read back; then requests for all."""
     random, names = Random(seed), topics(seed)
     known = requests()
@@ -56,7 +56,7 @@ async def attack(target: Target, seed: int, findings: Findings) -> None:
         batches = _batches(random, names, delay=server == "delay")
         await _send(port + PORTS[server], batches, findings, who)
     findings.read += await read_back(target, names)
-    for server in ("delay", "broker", "meta"):
+    for server in ("delay", "broker", "meta") * rounds:
         plain = [(number, kind) for number, kind in known[server] if kind is not None]
         chosen = random.choices(plain, k=ROUND)
         made = [(number, payload(random, kind, names)) for number, kind in chosen]
@@ -159,7 +159,7 @@ async def _left(mq: ternmq.Client, name: str) -> int:
     return sum(line.ready + line.in_flight + line.waiting_retry for line in lines)
 
 
-async def _main(seconds: float, first: int, *, secured: bool) -> int:
+async def _main(seconds: float, first: int, *, secured: bool, rounds: int) -> int:
     findings = Findings()
     with tempfile.TemporaryDirectory(prefix="tern-fuzz-") as folder:
         factory = NodeFactory(Path(folder))
@@ -169,7 +169,7 @@ async def _main(seconds: float, first: int, *, secured: bool) -> int:
             target = Target(node, await make_users(node) if secured else None)
             end, seed = time.monotonic() + seconds, first
             while time.monotonic() < end:
-                await attack(target, seed, findings)
+                await attack(target, seed, findings, rounds)
                 if of_admin is not None:
                     await attack_as_admin(of_admin, seed, findings)
                     await attack_door(node.port + seed % 3, seed, findings)
@@ -195,5 +195,7 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=600, help="how long to attack")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--secured", action="store_true", help="a node with security on")
+    parser.add_argument("--rounds", type=int, default=4, help="turns of requests for each seed")
     given = parser.parse_args()
-    sys.exit(asyncio.run(_main(given.seconds, given.first, secured=given.secured)))
+    running = _main(given.seconds, given.first, secured=given.secured, rounds=given.rounds)
+    sys.exit(asyncio.run(running))

@@ -48,7 +48,8 @@ def read_or(field: Callable[[int], T], row: int, otherwise: T) -> T:
 def properties_to_send(view: BatchView, row: int) -> dict[str, PropertyValue]:
     """The properties of a row as msgpack takes them: a number of more than 64 bits as its text.
     Empty where they cannot be read."""
-    found = read_or(view.properties, row, {})
+    nothing: dict[str, PropertyValue] = {}
+    found = read_or(view.properties, row, nothing)
     return {
         name: str(value) if isinstance(value, int) and not -(2**63) <= value < 2**64 else value
         for name, value in found.items()

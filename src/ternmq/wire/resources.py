@@ -31,7 +31,8 @@ from ternmq.wire.record import Record, unpack
 
 Payload = bytes | bytearray | memoryview
 Resource = tuple[str, str]
-"""A kind and a name: ("topic", "orders"), ("group", "billing"), ("app", "shop")."""
+"""A kind and a name: ("topic", "orders"), ("group", "billing"), ("app", "shop"); ("letters",
+"billing") are the dead letters of a group, which are its and those topics' that they are from."""
 Finder = Callable[[Payload], list[Resource]]
 
 _MERGED = int(Attribute.MERGED)
@@ -156,11 +157,11 @@ RESOURCES: dict[Command, Finder] = {
     Command.GROUP_KEYS: _named(groups.GroupNamed, **_OF_GROUP),
     Command.KEY_RESUME: _named(KeyResume, **_OF_GROUP),
     Command.CONSUMER_PAUSE: _named(limits.ConsumerPause, **_OF_GROUP),
-    Command.DEAD_OPEN: _named(dead_letters.DeadFind, group="group"),
-    Command.DEAD_RESEND: _named(dead_letters.DeadHandle, group="group"),
-    Command.DEAD_DELETE: _named(dead_letters.DeadHandle, group="group"),
+    Command.DEAD_OPEN: _named(dead_letters.DeadFind, letters="group"),
+    Command.DEAD_RESEND: _named(dead_letters.DeadHandle, letters="group"),
+    Command.DEAD_DELETE: _named(dead_letters.DeadHandle, letters="group"),
     Command.DEAD_GROUPS: lambda payload: [("group", "")],
-    Command.DEAD_RECALL: _named(dead_letters.DeadRecall, group="group"),
+    Command.DEAD_RECALL: _named(dead_letters.DeadRecall, topic="topic", letters="group"),
     Command.REFUSED_OPEN: _named(dead_letters.RefusedFind, topic="topic"),
     Command.REFUSED_RESEND: _named(dead_letters.RefusedHandle, topic="topic"),
     Command.REFUSED_DELETE: _named(dead_letters.RefusedHandle, topic="topic"),

@@ -40,6 +40,26 @@ async def test_a_number_that_no_wire_takes_is_shown_as_its_text(mq: Any) -> None
     assert found.properties == {"n": "1" + "0" * 30, "small": -(2**63)}
 
 
+async def test_one_of_thousands_with_the_same_id_is_found_in_time(mq: Any) -> None:
+    """A sender may give ids, so also one a thousand times; each of them was looked up alone."""
+    rows = [Outgoing(body=b"x", explicit_id=b"twin", due_at_ms=DUE_MS) for _ in range(1_000)]
+    await mq.admin.create_topic("t")
+    link = mq.cluster.delay("main")
+    for number in range(20):
+        origin = Origin(topic="t", app="shop", producer=ProducerId(1, 1))
+        batch = encode_messages(rows, origin=origin, first_sequence=number * 1_000)
+        await mq.cluster.call(link, Command.PUBLISH, batch)
+
+    async with asyncio.timeout(10):
+        shown = DelayShow(id=b"twin", topic="t")
+        found = await mq.cluster.ask(link, Command.DELAY_SHOW, shown, DelayContents)
+        assert len(found.messages) == 4
+        for _ in range(3):
+            change = DelayChange(action="cancel", id=b"twin", topic="t")
+            done = await mq.cluster.ask(link, Command.DELAY_CHANGE, change, DelayChanged)
+            assert done.result == "cancelled"
+
+
 async def test_pages_of_what_waits_follow_each_other(mq: Any) -> None:
     for number in range(25):
         await mq.send("t", b"x", delay=3_600 + 900 * number, key=f"k{number:02}")

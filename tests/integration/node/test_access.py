@@ -398,6 +398,92 @@ async def test_a_quota_holds_over_a_users_topics_rates_and_transactions(secured:
                     await second.send("heavy.1", b"2")
 
 
+async def test_a_quota_holds_over_groups_and_messages_for_later(secured: Node) -> None:
+    """S3: also for a group that a consumer or a command makes, and after a restart of neither."""
+    rights = "allow publish stock", "allow subscribe stock", "allow operate stock"
+    async with (
+        admin_of(secured) as admin,
+        user_of(secured, admin, "hoarder", *rights, delivery_timeout=1) as hoarder,
+        user_of(secured, admin, "modest", *rights) as modest,
+    ):
+        await admin.admin.create_topic("stock")
+        values = {"groups_max": 2, "delayed_max": 3}
+        assert (await admin.admin.set_quota("hoarder", values)).quota.delayed_max == 3
+        async with hoarder.consumer("stock", group="hoarder.1"):
+            pass
+        await admin.admin.grant("hoarder", "operate", "group:hoarder.*")
+
+        async def made() -> object:
+            return await hoarder.admin.create_group("stock", "hoarder.2")
+
+        await until(made, ignoring=Forbidden)
+        with pytest.raises(OverLimit, match="has its 2 groups"):
+            await hoarder.admin.create_group("stock", "hoarder.3")
+        with pytest.raises(OverLimit, match="--groups N"):
+            async with hoarder.consumer("stock", group="hoarder.3") as consumer:
+                await anext(consumer)
+        async with modest.consumer("stock", group="modest.1"):
+            pass
+        await hoarder.admin.delete_group("stock", "hoarder.1")
+        await hoarder.admin.create_group("stock", "hoarder.3")
+
+        await hoarder.send_many("stock", [b"1", b"2", b"3"], delay=3600)
+        with pytest.raises(OverLimit, match="3 of its 3 messages for later"):
+            await hoarder.send("stock", b"4", delay=3600)
+        assert await modest.send("stock", b"others go on", delay=3600)
+
+
+async def test_a_group_is_no_way_to_make_a_topic_without_the_right(secured: Node) -> None:
+    """GROUP_CREATE on a topic that is not there makes it: that needs `manage`, as sending does."""
+    rights = "allow operate *", "allow subscribe *"
+    async with (
+        admin_of(secured) as admin,
+        user_of(secured, admin, "sly", *rights) as sly,
+    ):
+        with pytest.raises(Forbidden, match="manage"):
+            await sly.admin.create_group("nobody.made.this", "sly")
+        assert "nobody.made.this" not in [each.name for each in await admin.admin.topics()]
+
+
+async def test_dead_letters_are_read_by_who_may_operate_on_their_topics_too(secured: Node) -> None:
+    """H1: a group has letters of several topics; a right to the group alone shows none of them."""
+    async with (
+        admin_of(secured) as admin,
+        user_of(
+            secured, admin, "undertaker", "allow operate group:both", "allow operate open"
+        ) as undertaker,
+    ):
+        for topic in ("open", "shut"):
+            await admin.admin.create_topic(topic)
+
+        async def die(topic: str) -> None:
+            await admin.send(topic, topic.encode())
+            async with admin.consumer(topic, group="both", start="earliest") as consumer:
+                message = await anext(consumer)
+                await message.reject("no")
+
+        await die("open")
+        assert [each.body async for each in undertaker.read("%dead.both")] == [b"open"]
+        await die("shut")
+
+        async def refused() -> bool:
+            try:
+                await undertaker.admin.open_dead_letters("both")
+            except Forbidden as error:
+                return "operate on topic 'shut'" in error.message
+            return False
+
+        await until(refused)
+        with pytest.raises(Forbidden, match="operate on topic 'shut'"):
+            [each async for each in undertaker.read("%dead.both")]
+        await admin.admin.grant("undertaker", "operate", "shut")
+
+        async def seen() -> int:
+            return len([each.body async for each in undertaker.read("%dead.both")])
+
+        assert await until(seen, ignoring=Forbidden) == 2
+
+
 @pytest.mark.parametrize("kind", ["realtime", "delay"])
 async def test_nobody_sends_under_the_numbers_of_another_applications_producer(
     secured: Node, kind: Literal["realtime", "delay"]

@@ -15,7 +15,7 @@ from ternmq.batch.readable import properties_to_send, read_or, why_unreadable
 from ternmq.batch.view import BatchView
 from ternmq.core.units import MIB
 from ternmq.delay.hours.decision_book import INTENDED, STATE
-from ternmq.delay.hours.hour_index import HourIndex, IndexedRows
+from ternmq.delay.hours.hour_index import HourIndex, IndexedRows, times_of
 from ternmq.delay.store.store import DelayStore
 from ternmq.wire.messages.delays import DelayedContent, DelayRow
 
@@ -87,6 +87,33 @@ def search(store: DelayStore, start: int, length: int, message_id: bytes) -> Sea
                 ]
         at = step.upto
         damaged += step.damaged
+    return Searched(found, damaged)
+
+
+def in_records(
+    store: DelayStore,
+    start: int,
+    places: list[tuple[tuple[int, int, int], list[int]]],
+    message_id: bytes,
+) -> Searched:
+    """Those of some rows of an hour that have this id; a place is offset, size and first row. Each
+    record is read once, however many messages of one id are in it."""
+    found: list[ListedRow] = []
+    damaged = 0
+    for (offset, size, first_row), rows in places:
+        view = store.record(start, offset, size)
+        # A row may lie behind the end of its record, where the next one is damaged.
+        there = [row for row in rows if row - first_row < view.count]
+        ids = readable_ids(view, [row - first_row for row in there])
+        if ids is None:
+            damaged += size
+            continue
+        app, due_ms = sender(view), times_of(view)
+        found += [
+            ListedRow(row, int(due_ms[row - first_row]), view.topic_id, app)
+            for row, its_id in zip(there, ids, strict=True)
+            if its_id == message_id
+        ]
     return Searched(found, damaged)
 
 
