@@ -399,7 +399,7 @@ async def test_a_quota_holds_over_a_users_topics_rates_and_transactions(secured:
 
 
 async def test_a_quota_holds_over_groups_and_messages_for_later(secured: Node) -> None:
-    """S3: also for a group that a consumer or a command makes, and after a restart of neither."""
+    """S3: for groups that consumers or commands make; others do not notice."""
     rights = "allow publish stock", "allow subscribe stock", "allow operate stock"
     async with (
         admin_of(secured) as admin,
