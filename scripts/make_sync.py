@@ -13,10 +13,12 @@ writing a good one. What a call becomes:
 | a plain method | called on the loop thread, unless it is named in `DIRECT` |
 | a property, a public attribute | read where it is, unless it is named in `ON_LOOP` |
 | an async generator | `iterate(…)`; with nothing private in it, the same words without `async` |
+| `__aenter__`, `__aexit__` | `run(…)`; if it is one public call, that call without `await` |
+| `self`, returned | `self` |
 | a class that has a twin, returned | wrapped in its twin |
 
 What is truly different is written by hand in a class below the twin (`sync/client.py`,
-`sync/consumer.py`); a name defined there is left out here.
+`sync/consumer.py`); a name defined there is left out here, unless it goes on with `super()`.
 """
 
 import ast
@@ -114,6 +116,13 @@ TWINS = [
         doc="Blocking `mq.admin.delays`: messages that are not due yet.",
     ),
     Twin(
+        name="RegistryDocuments",
+        source="ternmq.client.documents.documents",
+        file="documents",
+        attribute="_documents",
+        doc="Blocking `mq.admin.documents`: documents of the registry.",
+    ),
+    Twin(
         name="Reader",
         source="ternmq.client.reading.reader",
         file="reader",
@@ -195,7 +204,9 @@ class Writer:
         self._skipped = {full.split(".")[1] for full in INSIDE if full.startswith(f"{twin.name}.")}
         if twin.by_hand:
             mine = Source(f"ternmq.sync.{twin.file}").class_named(twin.name)
-            self._skipped |= {each.name for each in mine.body if isinstance(each, Method)}
+            self._skipped |= {
+                each.name for each in mine.body if isinstance(each, Method) and not goes_on(each)
+            }
 
     def text(self) -> str:
         twin = self._twin
@@ -246,21 +257,33 @@ class Writer:
     def _method(self, source: Source, method: Method) -> str:
         name = WITHOUT_ASYNC.get(method.name, method.name)
         args = ast.unparse(self._typed_arguments(source, method.args))
-        kind = self._typed(source, method.returns) if method.returns is not None else "None"
+        kind = self._returned(source, method)
         decorator = "@property\n" if is_property(method) else ""
         doc = documented(ast.get_docstring(method) or "")
         return (
             f"{decorator}def {name}({args}) -> {kind}:\n{indented(doc + self._body(method, kind))}"
         )
 
+    def _returned(self, source: Source, method: Method) -> str:
+        """The text of its type; an object that waits and returns itself is any class below it."""
+        if method.returns is None:
+            return "None"
+        itself = ast.unparse(method.returns).strip("'") == self._twin.name
+        if itself and isinstance(method, ast.AsyncFunctionDef):
+            self._imports.add(("typing", "Self"))
+            return "Self"
+        return self._typed(source, method.returns)
+
     def _body(self, method: Method, kind: str) -> str:
         """What the twin of a method does."""
         full = f"{self._twin.name}.{method.name}"
         target = f"self.{self._twin.attribute}.{method.name}"
         call = f"{target}({passed(method.args)})"
-        if method.name == "__aenter__":
-            trivial = ast.unparse(method.body[-1]) == "return self" and len(method.body) == 1
-            return "return self" if trivial else f"{self._run(call)}\nreturn self"
+        one_step = len(method.body) == 1 and not private(method)
+        if method.name in ("__aenter__", "__aexit__") and one_step:
+            return without_async(method)
+        if kind == "Self":
+            return f"{self._run(call)}\nreturn self"
         if is_generator(method):
             return self._iteration(method, call)
         if isinstance(method, ast.AsyncFunctionDef):
@@ -277,16 +300,11 @@ class Writer:
         return value if kind == "None" else f"return {value}"
 
     def _iteration(self, method: Method, call: str) -> str:
-        private = [
-            node
-            for node in ast.walk(method)
-            if isinstance(node, ast.Attribute) and node.attr.startswith("_")
-        ]
-        if private:
+        if private(method):
             self._imports.add(("ternmq.sync.loop_thread", "iterate"))
             each = f"self.{self._twin.attribute}" if method.name == "__aiter__" else call
             return f"return iterate({each})"
-        return "\n".join(ast.unparse(Blocking().visit(node)) for node in method.body)
+        return without_async(method)
 
     def _run(self, call: str) -> str:
         self._imports.add(("ternmq.sync.loop_thread", "run"))
@@ -344,6 +362,21 @@ def described(body: list[ast.stmt], at: int) -> str:
     if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
         return str(after.value.value)
     return ""
+
+
+def goes_on(method: Method) -> bool:
+    """Does a method written by hand call the generated one?"""
+    return f"super().{method.name}(" in ast.unparse(method)
+
+
+def private(method: Method) -> bool:
+    """Does it use anything that its twin does not have?"""
+    nodes = ast.walk(method)
+    return any(isinstance(node, ast.Attribute) and node.attr.startswith("_") for node in nodes)
+
+
+def without_async(method: Method) -> str:
+    return "\n".join(ast.unparse(Blocking().visit(node)) for node in method.body)
 
 
 def is_property(method: Method) -> bool:

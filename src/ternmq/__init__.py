@@ -37,6 +37,7 @@ from ternmq.core.errors import (
     DiskFailed,
     DiskFull,
     Diverged,
+    DocumentNotFound,
     Erased,
     Fenced,
     FilterConflict,
@@ -64,6 +65,7 @@ from ternmq.core.errors import (
     TransactionNotFound,
     Unauthorized,
     Unavailable,
+    VersionMismatch,
 )
 from ternmq.core.process import VERSION
 from ternmq.wire.messages.groups import Group, LedgerLine, Start
@@ -94,6 +96,7 @@ __all__ = [
     "DiskFailed",
     "DiskFull",
     "Diverged",
+    "DocumentNotFound",
     "Erased",
     "Fenced",
     "FilterConflict",
@@ -143,6 +146,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Verdict",
+    "VersionMismatch",
     "connect",
     "sync",
 ]

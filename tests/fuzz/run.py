@@ -25,6 +25,7 @@ from tests.fuzz.batches import batch
 from tests.fuzz.requests import payload, requests, topics
 from tests.fuzz.secured import ON, PASSWORD, attack_as_admin, attack_door, make_users
 from tests.integration.processes import Node, NodeFactory
+from tests.waiting import until
 
 ROUND = 40
 """Requests that are sent at once."""
@@ -146,17 +147,16 @@ async def _consume(mq: ternmq.Client, name: str) -> None:
                 message.ack()
 
         acking = asyncio.create_task(ack_all())
+
+        async def is_empty() -> bool:
+            assert not acking.done(), acking.exception()
+            lines = await mq.admin.ledger(name, "in.order")
+            return not sum(line.ready + line.in_flight + line.waiting_retry for line in lines)
+
         try:
-            while await _left(mq, name):
-                assert not acking.done(), acking.exception()
-                await asyncio.sleep(0.02)
+            await until(is_empty, seconds=WHOLE_S)
         finally:
             acking.cancel()
-
-
-async def _left(mq: ternmq.Client, name: str) -> int:
-    lines = await mq.admin.ledger(name, "in.order")
-    return sum(line.ready + line.in_flight + line.waiting_retry for line in lines)
 
 
 async def _main(seconds: float, first: int, *, secured: bool, rounds: int) -> int:

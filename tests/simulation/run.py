@@ -15,7 +15,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import NamedTuple
 
-from tests.simulation.cluster import simulate
+from tests.simulation.cluster.cluster import simulate
 
 CHUNK = 20
 TELL_EVERY_S = 5.0

@@ -1,5 +1,7 @@
-"""Tests lie where their sources do, and whatever boots a node lies with the integration tests."""
+"""Tests lie where their sources do, whatever boots a node lies with the integration tests, and
+nobody waits by hand."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -7,6 +9,7 @@ from tests.tidy.source import PACKAGE, ROOT, modules, settled
 
 UNIT = ROOT / "tests" / "unit"
 INTEGRATION = ROOT / "tests" / "integration"
+SIMULATION = ROOT / "tests" / "simulation"
 FOLDER_FILES_MAX = 20
 
 BOOTS_A_NODE = re.compile(
@@ -24,6 +27,7 @@ BEHAVIOURS = {
     "delay/store/test_many_hours.py",
     "delay/store/test_replica.py",
     "delay/timing/test_hot_hour.py",
+    "meta/registries/test_registry_documents.py",
     "meta/registries/test_registry_standings.py",
     "replication/leading/test_needed_log.py",
     "replication/member/test_damage.py",
@@ -33,6 +37,12 @@ BEHAVIOURS = {
     "wire/messages/test_commands.py",
 }
 """Tests of what several modules do together, beside those modules. The list only shrinks."""
+
+POLLERS = {
+    "tests/simulation/cluster/load.py",
+    "tests/waiting.py",
+}
+"""The one poller, and one that waits in virtual time. The list only shrinks."""
 
 
 def test_every_folder_of_unit_tests_is_a_folder_of_sources() -> None:
@@ -61,15 +71,44 @@ def test_no_unit_test_boots_a_node() -> None:
     assert not booting
 
 
-def test_integration_tests_are_in_rooms() -> None:
+def test_integration_tests_and_simulations_are_in_rooms() -> None:
     assert not list(INTEGRATION.glob("test_*.py"))
     full = [
-        room.name
-        for room in INTEGRATION.iterdir()
+        room.relative_to(ROOT).as_posix()
+        for tests in (INTEGRATION, SIMULATION)
+        for room in tests.iterdir()
         if room.is_dir() and len(list(room.glob("*.py"))) > FOLDER_FILES_MAX
     ]
 
     assert not full
+    assert not list(SIMULATION.glob("test_*.py"))
+
+
+def test_nobody_polls_by_hand() -> None:
+    """`tests/waiting.py` does: with a deadline, and it says what it waited for."""
+    found = [
+        module.name
+        for module in modules()
+        if module.path.is_relative_to(ROOT / "tests")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.While) and polls(node)
+    ]
+
+    assert not settled(set(found), allowed=POLLERS)
+
+
+def polls(loop: ast.While) -> bool:
+    """Does it do nothing but look and sleep? One that goes on for a time is no poller."""
+    sleeps = [is_sleep(step) for step in loop.body]
+    looks = [isinstance(step, ast.Assert | ast.If | ast.With) for step in loop.body]
+    for_a_time = any(word in ast.unparse(loop.test) for word in ("monotonic()", "time()"))
+    return any(sleeps) and all(map(any, zip(sleeps, looks, strict=True))) and not for_a_time
+
+
+def is_sleep(step: ast.stmt) -> bool:
+    value = step.value if isinstance(step, ast.Expr) else None
+    call = value.value if isinstance(value, ast.Await) else value
+    return isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == "sleep"
 
 
 def source_of(test: Path) -> Path:

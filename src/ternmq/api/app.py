@@ -23,6 +23,7 @@ from ternmq.api.routes import (
     consuming,
     dead,
     delayed,
+    documents,
     groups,
     messages,
     producing,
@@ -56,6 +57,7 @@ def make_api(service: ApiService | None) -> FastAPI:
     app.state.service = service
     for routes in (topics, messages, producing, groups, consuming, delayed, dead, cluster):
         app.include_router(routes.router)
+    app.include_router(documents.router)
     app.include_router(actions.router)
     app.include_router(watching.router)
     app.add_exception_handler(TernError, _refused)

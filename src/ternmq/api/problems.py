@@ -15,6 +15,7 @@ from ternmq.core.errors import (
     Conflict,
     DiskFailed,
     DiskFull,
+    DocumentNotFound,
     FilterConflict,
     Forbidden,
     GroupNotFound,
@@ -37,6 +38,7 @@ from ternmq.core.errors import (
     TransactionNotFound,
     Unauthorized,
     Unavailable,
+    VersionMismatch,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -50,6 +52,7 @@ STATUS: dict[type[TernError], int] = {
     GroupNotFound: 404,
     IdentityNotFound: 404,
     TransactionNotFound: 404,
+    DocumentNotFound: 404,
     AlreadyExists: 409,
     Forbidden: 403,
     Unauthorized: 401,
@@ -64,6 +67,7 @@ STATUS: dict[type[TernError], int] = {
     Closed: 503,
     DiskFull: 507,
     DiskFailed: 503,
+    VersionMismatch: 412,
     Conflict: 409,
     MasterAlive: 409,
     NotInSync: 409,

@@ -34,6 +34,7 @@ from ternmq.cli.servers import (
     broker,
     clients,
     doctor,
+    document,
     figures,
     meta,
     secure,
@@ -93,6 +94,7 @@ app.command("explain")(trace.explain)
 app.add_typer(pipeline.app, name="pipeline", cls=HintingGroup)
 app.command("ledger")(ledger.ledger)
 app.command("bench")(bench.bench)
+app.add_typer(document.app, name="document", cls=HintingGroup)
 app.command("doctor")(doctor.doctor)
 app.add_typer(settings.app, name="config", cls=HintingGroup)
 app.add_typer(secure.app, name="secure", cls=HintingGroup)

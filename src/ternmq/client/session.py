@@ -15,6 +15,7 @@ from ternmq.client.consuming.consumer import Consumer
 from ternmq.client.consuming.subscription_plan import SubscriptionPlan
 from ternmq.client.producing.producer import KeepUnsent, Producer
 from ternmq.client.producing.send_once import OnceSender
+from ternmq.client.sealing.keyring import ClientKeys
 from ternmq.client.transactions.checker import Checker, CheckFunction
 from ternmq.client.transactions.half_sender import HalfSender
 from ternmq.client.transport.attempts import Attempts
@@ -40,8 +41,8 @@ class ClientSession:
         url: str,
         config: ClientConfig,
         clock: Clock,
-        login: Login | None = None,
-        masters: MasterKeys | None = None,
+        login: Login | None,
+        masters: MasterKeys,
     ) -> None:
         self.life = life.number
         self.cluster = Cluster(
@@ -49,10 +50,9 @@ class ClientSession:
             app=config.app,
             timeout=config.request_timeout,
             login=login,
+            keys=ClientKeys(masters=masters, clock=clock),
             refresh_s=config.refresh_interval,
         )
-        if masters is not None:
-            self.cluster.keyring.use(masters, clock)
         self.producer: Producer | None = None
         self.spooling: SpoolingProducer | None = None
         """The producer, if there is a spool."""

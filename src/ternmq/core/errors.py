@@ -193,6 +193,18 @@ class Conflict(TernError):
     code = "conflict"
 
 
+class VersionMismatch(Conflict):
+    """The document was changed since it was read; `details["version"]` says what it has now."""
+
+    code = "version_mismatch"
+
+
+class DocumentNotFound(TernError):
+    """There is no document of that kind and name, or it has expired."""
+
+    code = "document_not_found"
+
+
 class Diverged(TernError):
     """The master lacks what was acknowledged here: nothing is cut off, a person has to look."""
 

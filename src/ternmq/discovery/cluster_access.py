@@ -33,13 +33,18 @@ class ClusterAccess:
 
     def greeting(self, app: str) -> Greeting:
         """How this process says hello; each call is another session."""
-        hello = Hello(
-            protocol=PROTOCOL_VERSION,
-            app=app,
-            version=VERSION,
-            session=secrets.token_bytes(16),
-            host=socket.gethostname(),
-            pid=os.getpid(),
-        )
+        hello = new_hello(app)
         known = hello if self.credential is None else NodeGreeting(hello, self.credential)
         return over(known, self.tls)
+
+
+def new_hello(app: str) -> Hello:
+    """Of this process, with a session of its own."""
+    return Hello(
+        protocol=PROTOCOL_VERSION,
+        app=app,
+        version=VERSION,
+        session=secrets.token_bytes(16),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+    )

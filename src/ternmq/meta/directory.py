@@ -283,6 +283,12 @@ class MetaDirectory(TopicTable, StandingTable):
         """Run it in the worker; callbacks hear of the new standing at once."""
         return await asyncio.shield(self._changed(work, lambda it: self.learn_standings([it])))
 
+    async def of_registry(self, work: Callable[[Registry, int], T]) -> T:
+        """What a call of the registry answers; it gets the registry and the time. For what is not
+        kept in memory."""
+        now_ms = self._clock.now_ms()
+        return await asyncio.shield(self._worker.run(lambda: work(self._registry, now_ms)))
+
     # Where messages go.
 
     async def place(self, wanted: PlaceChange, masters: Sequence[str] = ()) -> Placed:

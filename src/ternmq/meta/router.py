@@ -31,6 +31,7 @@ from ternmq.meta.access.token_commands import TokenCommands
 from ternmq.meta.config import HEARTBEAT_MS
 from ternmq.meta.connected_clients import ConnectedClients
 from ternmq.meta.directory import MetaDirectory
+from ternmq.meta.document_commands import DocumentCommands
 from ternmq.meta.policies import (
     app_limit,
     body_limit_of,
@@ -58,6 +59,12 @@ from ternmq.rpc.server import Handler, Peer
 from ternmq.security.access.book import AccessBook
 from ternmq.security.tls.server_tls import ServerTls, tls_facts
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
+from ternmq.wire.inspection.documents import (
+    DocumentDelete,
+    DocumentNamed,
+    DocumentPut,
+    DocumentQuery,
+)
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome
 from ternmq.wire.messages.limits import (
     AppLimits,
@@ -166,6 +173,7 @@ class MetaRouter:
             now_ms=clock.now_ms,
         )
         self._keys = KeyCommands(directory, data_dir=identity.data_dir)
+        self._documents = DocumentCommands(directory)
         self._table: dict[int, Handle] = self._commands(
             ServerCommands(directory), StandingCommands(directory, self.registrar)
         )
@@ -221,6 +229,10 @@ class MetaRouter:
             Command.TOPIC_KEY_FIND: later(TopicKeyFind, self._keys.find),
             Command.TOPIC_KEY_LIST: later(TopicKeyQuery, self._keys.list),
             Command.KEY_ERASE: later(KeyErase, self._keys.erase),
+            Command.DOC_LIST: later(DocumentQuery, self._documents.list),
+            Command.DOC_GET: later(DocumentNamed, self._documents.find),
+            Command.DOC_PUT: later(DocumentPut, self._documents.put),
+            Command.DOC_DELETE: later(DocumentDelete, self._documents.delete),
             Command.STANDINGS: later(StandingFind, standings.find),
             Command.MEMBER_LEAD: self._lead(standings),
             Command.MEMBER_FORGET: later(MemberForget, standings.change),

@@ -21,6 +21,7 @@ from ternmq.client.transport.fan_out import Missing
 from ternmq.security.access.scram import ITERATIONS
 from ternmq.security.access.secret import Secret
 from ternmq.sync.delays import Delays
+from ternmq.sync.documents import RegistryDocuments
 from ternmq.sync.loop_thread import run
 from ternmq.wire.inspection.figures import Figures
 from ternmq.wire.inspection.rows import LeaseInfo, MessageState
@@ -51,6 +52,11 @@ class Admin:
     def delays(self) -> Delays:
         """Messages that are not due yet."""
         return Delays(self._admin.delays)
+
+    @property
+    def documents(self) -> RegistryDocuments:
+        """Documents of the registry: versioned, replaced only by who knew them."""
+        return RegistryDocuments(self._admin.documents)
 
     def create_topic(self, name: str, settings: TopicSettings | None = None) -> Topic:
         """Make a topic; the one that is there already is returned as it is, with a warning if its

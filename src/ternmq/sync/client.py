@@ -29,12 +29,8 @@ T = TypeVar("T")
 def connect(url: str, **options: Unpack[ConnectOptions]) -> "Client":
     """Connect now; use it in `with`, or close it yourself. Options: see `ClientConfig`."""
     client = connect_async(url, **options)
-    run(_started(client))
+    run(client.__aenter__())
     return Client(client)
-
-
-async def _started(client: AsyncClient) -> None:
-    await client
 
 
 class OneWayQueue:
@@ -84,13 +80,10 @@ class Client(ClientCalls):
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Leave all groups, send what was accepted, close the connections."""
         self._empty_queue()
-        run(self._mq.close())
+        super().close()
 
     def send_nowait(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
         """Accept one message and return at once; `BufferFull` when there is no room."""
@@ -106,7 +99,7 @@ class Client(ClientCalls):
     def flush(self) -> None:
         """Wait until everything accepted so far is stored or given up."""
         self._empty_queue()
-        run(self._mq.flush())
+        super().flush()
 
     def _empty_queue(self) -> None:
         if self._queue is not None and self._life == life.number:

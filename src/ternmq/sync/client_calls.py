@@ -50,6 +50,13 @@ class ClientCalls:
         """What bodies go through, as `connect` was told."""
         return self._mq.codec
 
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave all groups, send what was accepted, close the connections."""
+        run(self._mq.close())
+
     def send(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> Receipt:
         """Store one message and return its receipt once it is safe.
 
@@ -97,6 +104,10 @@ class ClientCalls:
         Failures of single messages are told as for `send_nowait`.
         """
         loop_thread().call(lambda: self._mq.send_many_nowait(topic, bodies, **options))
+
+    def flush(self) -> None:
+        """Wait until everything accepted so far is stored or given up."""
+        run(self._mq.flush())
 
     def stats(self) -> Stats:
         """Counts since the client was made."""

@@ -16,7 +16,6 @@ from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.transport.fork import life
 from ternmq.core.errors import Closed
 from ternmq.sync.consumer_calls import ConsumerCalls
-from ternmq.sync.loop_thread import run
 
 
 class Consumer(ConsumerCalls):
@@ -31,14 +30,6 @@ class Consumer(ConsumerCalls):
         self._row = self._row_end = self._look_at = 0
         self._pace = Pace(ordered=consumer.ordered)
         consumer.watch(self._withdrawn)
-
-    def start(self) -> "Consumer":
-        """Join the group at every broker group; raises what keeps it out."""
-        run(self._consumer.start())
-        return self
-
-    def __enter__(self) -> "Consumer":
-        return self.start()
 
     def __iter__(self) -> Iterator[Message]:
         return self
@@ -57,7 +48,7 @@ class Consumer(ConsumerCalls):
                     if not delivery.settled[row]:  # Else withdrawn meanwhile.
                         return Message(delivery, row)
                 if not self._parts:
-                    batch = run(self._consumer.next_batch())
+                    batch = self.next_batch()
                     if batch is None:
                         raise StopIteration
                     self._parts = batch.parts[::-1]
@@ -76,10 +67,7 @@ class Consumer(ConsumerCalls):
 
     def batches(self, rows_max: int = BATCH_ROWS) -> Iterator[MessageBatch]:
         """Messages in batches of one topic, as they arrive; about `rows_max` at most."""
-        while True:
-            batch = run(self._consumer.next_batch(rows_max))
-            if batch is None:
-                return
+        while (batch := self.next_batch(rows_max)) is not None:
             yield batch
 
     def _withdrawn(self, delivery: Delivery) -> None:

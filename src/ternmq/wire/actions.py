@@ -20,13 +20,13 @@ class Action(StrEnum):
     PUBLISH = "publish"
     SUBSCRIBE = "subscribe"
     READ = "read"
-    """Messages without a lease, and what became of them."""
+    """Messages without a lease, and what became of them; documents."""
     DELAY = "delay"
     """Find, cancel and move messages that are for later."""
     OPERATE = "operate"
     """Groups, dead letters, refused messages, stopped keys, transactions of others."""
     MANAGE = "manage"
-    """Topics and limits."""
+    """Topics, limits and documents."""
     DESCRIBE = "describe"
     CLUSTER = "cluster"
     """Which server leads, is drained, is forgotten: people decide that, and servers."""
@@ -66,6 +66,8 @@ ACTIONS: dict[Command, Action] = {
     Command.TRACE: Action.READ,
     Command.DELAY_SHOW: Action.READ,
     Command.TOPIC_KEY_FIND: Action.READ,
+    Command.DOC_LIST: Action.READ,
+    Command.DOC_GET: Action.READ,
     Command.DELAY_CHANGE: Action.DELAY,
     Command.DELAY_FIND: Action.DELAY,
     Command.DELAY_COUNT: Action.DELAY,
@@ -93,6 +95,8 @@ ACTIONS: dict[Command, Action] = {
     Command.LIMIT_SET: Action.MANAGE,
     Command.TOPIC_KEY_LIST: Action.MANAGE,
     Command.KEY_ERASE: Action.MANAGE,
+    Command.DOC_PUT: Action.MANAGE,
+    Command.DOC_DELETE: Action.MANAGE,
     Command.ROUTES: Action.DESCRIBE,
     Command.STANDINGS: Action.DESCRIBE,
     Command.TOPIC_LIST: Action.DESCRIBE,

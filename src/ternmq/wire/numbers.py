@@ -112,6 +112,10 @@ class Command(IntEnum):
     DISCONNECT = 128
     DELAY_SHOW = 129
     FIGURES = 130
+    DOC_LIST = 140
+    DOC_GET = 141
+    DOC_PUT = 142
+    DOC_DELETE = 143
     TOPIC_KEY_MAKE = 150
     TOPIC_KEY_FIND = 151
     TOPIC_KEY_LIST = 152

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from ternmq.batch.layout import FIXED_SIZE, PRODUCER, PRODUCER_CRC_AT, Attribute
 from ternmq.core.errors import ProtocolError
 from ternmq.wire.actions import ACTIONS, Action
-from ternmq.wire.inspection import rows, sessions, trace
+from ternmq.wire.inspection import documents, rows, sessions, trace
 from ternmq.wire.messages import dead_letters, delays, groups, limits, pull, read, standings
 from ternmq.wire.messages.order_keys import KeyResume, PlaceChange
 from ternmq.wire.messages.publish import Confirm, Find
@@ -31,7 +31,7 @@ from ternmq.wire.record import Record, unpack
 
 Payload = bytes | bytearray | memoryview
 Resource = tuple[str, str]
-"""A kind and a name: ("topic", "orders"), ("group", "billing"), ("app", "shop"); ("letters",
+"""A kind and a name: ("topic", "orders"), ("group", "billing"), ("document", "job"); ("letters",
 "billing") are the dead letters of a group, which are its and those topics' that they are from."""
 Finder = Callable[[Payload], list[Resource]]
 
@@ -173,6 +173,11 @@ RESOURCES: dict[Command, Finder] = {
     Command.TOPIC_KEY_FIND: _named(TopicKeyFind, topic="topic"),
     Command.TOPIC_KEY_LIST: _named(TopicKeyQuery, topic="topic"),
     Command.KEY_ERASE: _named(KeyErase, topic="topic"),
+    # Rights are given by kind.
+    Command.DOC_LIST: _named(documents.DocumentQuery, document="kind"),
+    Command.DOC_GET: _named(documents.DocumentNamed, document="kind"),
+    Command.DOC_PUT: _named(documents.DocumentPut, document="kind"),
+    Command.DOC_DELETE: _named(documents.DocumentDelete, document="kind"),
     # Lists, of which only what may be seen is shown: `rpc/guarded/narrowing.py`.
     Command.ROUTES: _nothing,
     Command.STANDINGS: _nothing,

@@ -17,6 +17,7 @@ from tests.unit.meta.access.test_token_commands import *  # noqa: F403
 from tests.unit.meta.conftest import Opener, registry
 from tests.unit.meta.registries.test_registry import *  # noqa: F403
 from tests.unit.meta.registries.test_registry import a_topic
+from tests.unit.meta.registries.test_registry_documents import *  # noqa: F403
 from tests.unit.meta.registries.test_registry_standings import *  # noqa: F403
 from tests.waiting import until, wait_until
 

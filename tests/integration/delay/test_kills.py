@@ -187,8 +187,7 @@ async def test_kill_9_while_messages_fire_and_are_cancelled(node_factory: NodeFa
                 pass  # Nobody was told anything.
 
         changing = asyncio.gather(*(change(at) for at in range(count)))
-        while time.time() * 1000 < start_ms + count:  # noqa: ASYNC110 - it is the time itself
-            await asyncio.sleep(0.005)
+        await until(lambda: time.time() * 1000 >= start_ms + count, every=0.005)
         node.kill()
         await changing
     node.start()

@@ -1,9 +1,7 @@
 """A message that kills its consumer, as real processes: it is found and dies alone (design 5)."""
 
-import asyncio
 import subprocess
 import sys
-import time
 
 import ternmq
 from ternmq.wire.messages.groups import Start
@@ -42,18 +40,21 @@ async def test_a_message_that_kills_its_consumer_dies_alone(node_factory: NodeFa
 
         deaths = 0
         consumer = launch(node)
-        deadline = time.monotonic() + 60
+
+        async def dies() -> bool:
+            """Starts the consumer again whenever the message has killed it."""
+            nonlocal deaths, consumer
+            if consumer.poll() is not None:
+                assert consumer.returncode == 1
+                deaths += 1
+                if deaths == ATTEMPTS:
+                    node.kill()
+                    node.start()
+                consumer = launch(node)
+            return (await line_of(mq, TOPIC, GROUP)).dead > 0
+
         try:
-            while (await line_of(mq, TOPIC, GROUP)).dead == 0:
-                assert time.monotonic() < deadline, await line_of(mq, TOPIC, GROUP)
-                if consumer.poll() is not None:
-                    assert consumer.returncode == 1
-                    deaths += 1
-                    if deaths == ATTEMPTS:
-                        node.kill()
-                        node.start()
-                    consumer = launch(node)
-                await asyncio.sleep(0.02)
+            await until(dies, "a dead letter", seconds=60)
             await until(lambda: consumer.poll() is None, "somebody consumes")
 
             async def all_acked() -> bool:

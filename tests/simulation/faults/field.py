@@ -7,8 +7,8 @@ meanwhile. A fault that must run its course before that says so with `takes`.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.simulation.cluster_registry import SharedRegistry
-from tests.simulation.cluster_shape import Shape
+from tests.simulation.cluster.registry import SharedRegistry
+from tests.simulation.cluster.shape import Shape
 from tests.simulation.world.machine import Machine
 from tests.simulation.world.world import World
 

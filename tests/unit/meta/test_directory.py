@@ -24,6 +24,13 @@ from ternmq.meta.registries.registry import (
     NewTopic,
     Registry,
 )
+from ternmq.wire.inspection.documents import (
+    Document,
+    DocumentDelete,
+    DocumentNamed,
+    DocumentPut,
+    DocumentQuery,
+)
 from ternmq.wire.messages.limits import TopicSet
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import BrokerGroupKind, Standing
@@ -145,6 +152,18 @@ class Watched:
     def leap(self, after: Callable[[int], int]) -> None:
         self.leaps += 1
         self._inner.leap(after)
+
+    def document(self, wanted: DocumentNamed, *, now_ms: int) -> Document | None:
+        return self._inner.document(wanted, now_ms=now_ms)
+
+    def documents(self, wanted: DocumentQuery, *, now_ms: int) -> list[Document]:
+        return self._inner.documents(wanted, now_ms=now_ms)
+
+    def put_document(self, wanted: DocumentPut, *, now_ms: int) -> Document:
+        return self._inner.put_document(wanted, now_ms=now_ms)
+
+    def delete_document(self, wanted: DocumentDelete, *, now_ms: int) -> Document | None:
+        return self._inner.delete_document(wanted, now_ms=now_ms)
 
     def close(self) -> None:
         self.closed = True

@@ -28,7 +28,7 @@ from ternmq.cli.terminal.output import (
     size,
     utc,
 )
-from ternmq.client.reading.written_start import parse_start
+from ternmq.client.reading.written_start import parse_moment
 from ternmq.core.errors import BadRequest
 from ternmq.core.units import parse_duration_ms
 from ternmq.security.sealing.master_keys import VARIABLE, find_master_keys
@@ -213,8 +213,8 @@ def find(
         id=message_id.upper() if len(message_id) == 26 else message_id,
         key=key,
         topic=topic,
-        from_ms=_time_ms(since, 0),
-        to_ms=_time_ms(until, 2**62),
+        from_ms=_time_ms("--from", since, 0),
+        to_ms=_time_ms("--to", until, 2**62),
         limit=count,
     )
     search = ArchiveSearch(archive)
@@ -279,8 +279,8 @@ def trace(
         url=url,
         archive=archive,
         topics=_names(topics),
-        from_ms=_time_ms(since, 0),
-        to_ms=_time_ms(until, 2**62),
+        from_ms=_time_ms("--from", since, 0),
+        to_ms=_time_ms("--to", until, 2**62),
         older_than_s=parse_duration_ms(older) // 1000 if older else 0,
     )
     if out is not None:
@@ -446,10 +446,7 @@ def _fields(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "stored_at": utc(row["stored_at"]), "born_at": utc(row["born_at"])}
 
 
-def _time_ms(text: str | None, default: int) -> int:
+def _time_ms(flag: str, text: str | None, default: int) -> int:
     if text is None:
         return default
-    at = parse_start(text, now=datetime.now(UTC))
-    if not isinstance(at, datetime):
-        raise BadRequest(f"{text!r} is not a time: write 2025-01-31T12:00Z, or how long ago (10m)")
-    return int(at.timestamp() * 1000)
+    return int(parse_moment(flag, text, now=datetime.now(UTC)).timestamp() * 1000)

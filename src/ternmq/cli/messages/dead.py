@@ -31,7 +31,7 @@ from ternmq.cli.terminal.output import (
     utc,
 )
 from ternmq.cli.terminal.progress import progress
-from ternmq.client.reading.written_start import parse_start
+from ternmq.client.reading.written_start import MOMENT, parse_moment
 from ternmq.core.errors import BadRequest, TernError, TopicNotFound
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ Error = Annotated[
 ]
 TOPIC_HELP = "Of a group, only those from this topic; without one, what this topic refused."
 Topic = Annotated[str | None, typer.Option("--topic", help=TOPIC_HELP)]
-MOMENT = "a time (2025-01-31T12:00Z), or how long ago (2h)"
 Since = Annotated[str | None, typer.Option("--since", help=f"Only those dead since: {MOMENT}.")]
 Until = Annotated[str | None, typer.Option("--until", help=f"Only those dead before: {MOMENT}.")]
 
@@ -133,16 +132,9 @@ def _choice(
         ids=ids or (),
         error=error or "",
         topic=topic or "",
-        since=_moment("since", since, now) if since else None,
-        until=_moment("until", until, now) if until else None,
+        since=parse_moment("--since", since, now=now) if since else None,
+        until=parse_moment("--until", until, now=now) if until else None,
     )
-
-
-def _moment(flag: str, text: str, now: datetime) -> datetime:
-    point = parse_start(text, now=now)
-    if not isinstance(point, datetime):
-        raise BadRequest(f"--{flag} is {text!r}; write {MOMENT}")
-    return point
 
 
 @app.command("list")

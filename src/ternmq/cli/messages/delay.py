@@ -142,12 +142,12 @@ def serve(
         "broker_group": name,
         "ports": None if port is None else port - 2,
         "data_dir": data_dir,
-        "delay_wal_dir": None if wal_dir is None else str(wal_dir),
+        "delay_wal_dir": wal_dir,
         "host": host,
         "insecure": insecure,
         "advertised_host": advertised_host,
         "metrics_port": metrics_port,
-        "node_secret_file": None if node_secret_file is None else str(node_secret_file),
+        "node_secret_file": node_secret_file,
         "log_json": log_json,
     }
     settings = read_config(config, flags)

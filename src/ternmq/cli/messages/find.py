@@ -16,7 +16,7 @@ from ternmq.cli.terminal.output import (
     shown_body,
     utc,
 )
-from ternmq.client.reading import written_start as starts
+from ternmq.client.reading.written_start import parse_moment
 from ternmq.core.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -42,11 +42,12 @@ def find(
     """Find messages by id or by key, those stored last first."""
     if (message_id is None) == (key is None):
         raise BadRequest("say --id ID or --key KEY")
+    now = datetime.now(UTC)
     options: FindOptions = {
         "id": message_id,
         "key": key,
-        "start": _time(since),
-        "end": _time(until),
+        "start": None if since is None else parse_moment("--from", since, now=now),
+        "end": None if until is None else parse_moment("--to", until, now=now),
         "limit": limit,
     }
 
@@ -65,17 +66,6 @@ def find(
     if not found:
         note("no message found")
         raise typer.Exit(EXIT_NOTHING)
-
-
-def _time(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    point = starts.parse_start(text, now=datetime.now(UTC))
-    if not isinstance(point, datetime):
-        raise BadRequest(
-            f"{text!r} is not a time; write for example 1h (ago) or 2026-01-31T12:00:00Z"
-        )
-    return point
 
 
 def _fields(found: "Finding") -> dict[str, object]:

@@ -71,7 +71,7 @@ def up(
         "insecure": insecure,
         "advertised_host": advertised_host,
         "metrics_port": metrics_port,
-        "node_secret_file": None if node_secret_file is None else str(node_secret_file),
+        "node_secret_file": node_secret_file,
         "log_json": log_json,
     }
     raise typer.Exit(run_node(read_config(config, flags)))
@@ -90,4 +90,5 @@ def read_config(file: Path | None, flags: dict[str, Any]) -> Any:
             raise BadConfig(f"cannot read {file}: {error}") from error
     for warning in suspects(os.environ):
         note(f"warning: {warning}")
-    return build(found, from_environment(os.environ), flags)
+    texts = {name: str(flag) if isinstance(flag, Path) else flag for name, flag in flags.items()}
+    return build(found, from_environment(os.environ), texts)

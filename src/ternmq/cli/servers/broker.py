@@ -79,7 +79,7 @@ def serve(
         "insecure": insecure,
         "advertised_host": advertised_host,
         "metrics_port": metrics_port,
-        "node_secret_file": None if node_secret_file is None else str(node_secret_file),
+        "node_secret_file": node_secret_file,
         "log_json": log_json,
     }
     settings = read_config(config, flags)

@@ -60,23 +60,17 @@ def doctor(
 
 
 async def _reach(url: str) -> list[CheckResult]:
-    from importlib.metadata import version
 
     from ternmq.cli.servers.doctor_reach import examine
     from ternmq.client.config import ClientConfig
     from ternmq.client.transport.login import find_login
+    from ternmq.discovery.cluster_access import new_hello
     from ternmq.discovery.url import read_url
     from ternmq.rpc.node_proof import over
     from ternmq.security.tls.client_tls import ClientTls
-    from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 
     named = read_url(url)
-    hello = Hello(
-        protocol=PROTOCOL_VERSION,
-        app=app_at(url),
-        version=version("ternmq"),
-        session=os.urandom(16),
-    )
+    hello = new_hello(app_at(url))
     tls = None if named.tls is None else ClientTls(named.tls)
     login, _ = find_login(url, ClientConfig(), os.environ)
     greeting = hello if login is None else login.greeting(hello)

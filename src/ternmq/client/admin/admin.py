@@ -16,6 +16,7 @@ from ternmq.client.admin.groups import GroupAdmin
 from ternmq.client.admin.servers import ServerAdmin
 from ternmq.client.admin.topics import TopicAdmin
 from ternmq.client.admin.transactions import TransactionAdmin
+from ternmq.client.documents.documents import RegistryDocuments
 from ternmq.client.inspection.figures import FigureAdmin
 from ternmq.client.inspection.rows import InspectionAdmin
 from ternmq.client.inspection.sessions import SessionAdmin
@@ -42,3 +43,8 @@ class Admin(
     def delays(self) -> Delays:
         """Messages that are not due yet."""
         return Delays(self._cluster)
+
+    @property
+    def documents(self) -> RegistryDocuments:
+        """Documents of the registry: versioned, replaced only by who knew them."""
+        return RegistryDocuments(self._cluster)

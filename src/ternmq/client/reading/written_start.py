@@ -13,6 +13,7 @@ StartPoint = Literal["earliest", "latest"] | int | datetime
 HELP = "earliest, latest, a sequence, a time (2025-01-31T12:00Z), or how long ago (10m)"
 SEQUENCE_MAX = 2**63 - 1
 DIGITS_MAX = 100  # With leading zeros; Python itself refuses some thousand.
+MOMENT = "a time (2025-01-31T12:00Z), or how long ago (2h)"
 _AGO = re.compile(r"(\d+(\.\d+)?\s*(ms|s|m|h|d)\s*)+", re.IGNORECASE)
 
 
@@ -35,6 +36,14 @@ def parse_start(text: str, *, now: datetime) -> StartPoint:
     except ValueError:
         raise BadRequest(f"{text!r} is not a place to start: write {HELP}") from None
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def parse_moment(flag: str, text: str, *, now: datetime) -> datetime:
+    """A start that can only be a moment; `flag` is what people call it."""
+    point = parse_start(text, now=now)
+    if not isinstance(point, datetime):
+        raise BadRequest(f"{flag} is {text!r}; write {MOMENT}")
+    return point
 
 
 def as_start(point: StartPoint) -> Start:

@@ -13,6 +13,7 @@ Belongs to one event loop. Without encrypted topics nothing of it is called but 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Protocol, TypeVar
 
@@ -67,13 +68,24 @@ class KeySource(Protocol):
     async def refresh(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientKeys:
+    """What one client has itself: without master keys it opens no encrypted topic."""
+
+    masters: MasterKeys = field(default_factory=lambda: MasterKeys({}))
+    clock: Clock = field(default_factory=SystemClock)
+    """Periods go by it."""
+
+
 class Keyring:
     """Everything about keys of one client."""
 
-    def __init__(self, cluster: KeySource, now: Callable[[], float] = elapsed) -> None:
+    def __init__(
+        self, cluster: KeySource, keys: ClientKeys, now: Callable[[], float] = elapsed
+    ) -> None:
         self._cluster = cluster
-        self._masters = MasterKeys({})
-        self._clock: Clock = SystemClock()
+        self._masters = keys.masters
+        self._clock = keys.clock
         self._now = now
         self._background = Background("finding keys", self._failed)
         self._fetching: set[KeyName] = set()
@@ -86,10 +98,6 @@ class Keyring:
         """Topics whose bodies are encrypted."""
         self._learn()
         cluster.on_routes.append(self._learn)
-
-    def use(self, masters: MasterKeys, clock: Clock) -> None:
-        """The master keys of this client, and the clock that periods go by."""
-        self._masters, self._clock = masters, clock
 
     def _learn(self) -> None:
         routes = self._cluster.known_routes

@@ -5,29 +5,26 @@ Routes come from a meta server and are kept; they are asked for again when a bro
 reached. A broker that is up goes on being used while no meta server answers.
 """
 
-import os
 import secrets
-import socket
 from typing import Literal
 
 import msgspec
 
 from ternmq.client.model.record_check import sendable
-from ternmq.client.sealing.keyring import Keyring
+from ternmq.client.sealing.keyring import ClientKeys, Keyring
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link
 from ternmq.client.transport.user_login import Login
 from ternmq.core.errors import NotMaster, TernError, Unavailable
 from ternmq.core.log import get_logger
-from ternmq.core.process import VERSION
 from ternmq.core.slots import slot_of
-from ternmq.discovery.cluster_access import ClusterAccess
+from ternmq.discovery.cluster_access import ClusterAccess, new_hello
 from ternmq.discovery.routes import WATCH_MS, RouteCache
 from ternmq.discovery.url import read_url
 from ternmq.rpc.connection import Connection, request
-from ternmq.rpc.node_proof import Greeting, NodeCredential, NodeGreeting, UserProof, over
+from ternmq.rpc.node_proof import Greeting, NodeGreeting, UserProof, over
 from ternmq.security.tls.client_tls import ClientTls, OutgoingTls
-from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
+from ternmq.wire.messages.hello import Hello
 from ternmq.wire.messages.order_keys import Placement
 from ternmq.wire.messages.servers import Route, Routes
 from ternmq.wire.numbers import Command
@@ -55,6 +52,9 @@ REPEATABLE = frozenset(
         Command.STANDINGS,
         Command.HALF_LIST,
         Command.PLACE,
+        Command.DOC_LIST,
+        Command.DOC_GET,
+        Command.DOC_PUT,  # Recognised by the number of the request.
         # Orders that say what shall be: the second one finds it so.
         Command.TOPIC_CREATE,
         Command.TOPIC_SET,
@@ -84,25 +84,20 @@ class Cluster:
         *,
         app: str,
         timeout: float,
-        credential: NodeCredential | None = None,
-        tls: OutgoingTls | None = None,
+        access: ClusterAccess | None = None,
         login: Login | None = None,
+        keys: ClientKeys | None = None,
         refresh_s: float = WATCH_MS / 1000,
     ) -> None:
-        """With a `credential` it is a server of the cluster that asks; `tls` is its own then, else
-        as the url says. With a `login` it is a user."""
+        """With `access` it is a server of the cluster that asks, over its own TLS if it has one,
+        else as the url says. With a `login` it is a user."""
         named = read_url(url)
         self.url = url
         self.timeout = timeout
-        self._tls = tls or (None if named.tls is None else ClientTls(named.tls))
-        self.hello = Hello(
-            protocol=PROTOCOL_VERSION,
-            app=app,
-            version=VERSION,
-            session=secrets.token_bytes(16),  # Kept over reconnects; a forked child has its own.
-            host=socket.gethostname(),
-            pid=os.getpid(),
-        )
+        credential, tls = (None, None) if access is None else (access.credential, access.tls)
+        self._tls: OutgoingTls | None = tls or (None if named.tls is None else ClientTls(named.tls))
+        self.hello = new_hello(app)
+        """Its session is kept over reconnects; a forked child has its own."""
         self._login = login
         self._greeting: Greeting = over(
             self._as_user(self.hello)
@@ -121,15 +116,13 @@ class Cluster:
         self.on_routes = self._cache.changed
         """Called when the routes are others."""
         self.on_routes.append(self._learn)
-        self.keyring = Keyring(self)
-        """The keys of encrypted topics; empty unless it is told of master keys."""
+        self.keyring = Keyring(self, keys or ClientKeys())
+        """The keys of encrypted topics."""
 
     @classmethod
     def of_server(cls, access: ClusterAccess, *, app: str, timeout: float) -> "Cluster":
         """As a server of the cluster reaches the others."""
-        return cls(
-            access.url, app=app, timeout=timeout, credential=access.credential, tls=access.tls
-        )
+        return cls(access.url, app=app, timeout=timeout, access=access)
 
     def greeting_apart(self) -> Greeting:
         """For a connection beside the links, with a session of its own."""

@@ -11,7 +11,8 @@ Rules
 2. Epochs of a broker group only grow, over restarts too.
 3. Making what is there already is no error; it returns what is there. So several meta servers may
    share one registry, and a transaction whose answer was lost may be repeated.
-4. A standing is only replaced by a request that knew it: compare-and-set on its version.
+4. A standing is only replaced by a request that knew it: compare-and-set on its version. So is a
+   document, if the request says which version it knew. Versions of documents are never reused.
 5. Every change of topics, servers and standings is in the news, in the order of the transactions,
    so that a meta server that looks at `news` again and again knows what the others did.
 """
@@ -20,8 +21,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ternmq.core.errors import Conflict
+from ternmq.core.errors import Conflict, OverLimit, VersionMismatch
 from ternmq.discovery.directory import InUse
+from ternmq.wire.inspection.documents import (
+    DOCUMENTS_MAX,
+    DOCUMENTS_SIZE_MAX,
+    Document,
+    DocumentDelete,
+    DocumentNamed,
+    DocumentPut,
+    DocumentQuery,
+)
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import BrokerGroupKind, Standing
 from ternmq.wire.messages.topics import Topic, TopicSettings
@@ -98,6 +108,33 @@ def check_names(used: InUse, held: Mapping[int, str], registry: str) -> None:
                 f"{here!r} in the registry ({registry}): they are not of one cluster. Name the "
                 "meta servers of its own cluster in --url, or restore the right registry"
             )
+
+
+def check_known(wanted: DocumentPut | DocumentDelete, version: int) -> None:
+    """Whoever changes a document knew it as it is (0: it is not there); or did not ask for that."""
+    if wanted.version is not None and wanted.version != version:
+        now = f"has version {version}" if version else "is not there"
+        raise VersionMismatch(
+            f"document {wanted.kind}/{wanted.name} {now}, not version {wanted.version}: somebody "
+            "else changed it; read it again and decide anew",
+            version=version,
+        )
+
+
+def full(count: int) -> bool:
+    """Are there as many documents as there may be?"""
+    return count >= DOCUMENTS_MAX
+
+
+def check_room(wanted: DocumentPut, count: int, size: int, held_size: int | None) -> None:
+    """Is there room for it among so many of so many bytes? `held_size`: of what it replaces."""
+    if held_size is None and full(count):
+        raise OverLimit(f"there are {count} documents already; delete some: tern document list")
+    if size + len(wanted.body) - (held_size or 0) > DOCUMENTS_SIZE_MAX:
+        raise OverLimit(
+            f"all documents together may have {DOCUMENTS_SIZE_MAX} bytes; delete some: "
+            "tern document list"
+        )
 
 
 class Registry(Protocol):
@@ -188,6 +225,19 @@ class Registry(Protocol):
 
     def leap(self, after: Callable[[int], int]) -> None:
         """Numbers of topics and groups go on after what this makes of the last ones."""
+
+    def document(self, wanted: DocumentNamed, *, now_ms: int) -> Document | None:
+        """One document, unless it has expired."""
+
+    def documents(self, wanted: DocumentQuery, *, now_ms: int) -> list[Document]:
+        """Documents that have not expired, by kind and name; one more than wanted if there is."""
+
+    def put_document(self, wanted: DocumentPut, *, now_ms: int) -> Document:
+        """Make or replace one; raises `VersionMismatch` (rule 4), `OverLimit`. The same request
+        once more is answered with what it did."""
+
+    def delete_document(self, wanted: DocumentDelete, *, now_ms: int) -> Document | None:
+        """The document as it was; None if there was none; raises `VersionMismatch`."""
 
     def close(self) -> None:
         """Let go of files and connections."""

@@ -28,6 +28,13 @@ from ternmq.meta.registries.registry import (
     NewTopic,
     check_names,
 )
+from ternmq.meta.registries.sql_documents import (
+    KEPT,
+    delete_document,
+    find_document,
+    list_documents,
+    put_document,
+)
 from ternmq.meta.registries.sql_engine import (
     SqliteRoom,
     draw_ids_after,
@@ -54,6 +61,13 @@ from ternmq.meta.registries.sql_tables import (
     route_of,
     this_server,
     topic_of,
+)
+from ternmq.wire.inspection.documents import (
+    Document,
+    DocumentDelete,
+    DocumentNamed,
+    DocumentPut,
+    DocumentQuery,
 )
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import BrokerGroupKind, Standing
@@ -101,6 +115,7 @@ class SqlRegistry:
             _check_version(version, description)
             registry._cluster = registry._repeated(lambda c: _kept(c, "cluster", _new_cluster()))
             registry._repeated(lambda c: _kept(c, "news", "0"))
+            registry._repeated(lambda c: _kept(c, KEPT, "0"))
         except BaseException:
             engine.dispose()
             raise
@@ -231,6 +246,20 @@ class SqlRegistry:
 
     def leap(self, after: Callable[[int], int]) -> None:
         self._repeated(lambda connection: _leap(connection, after))
+
+    def document(self, wanted: DocumentNamed, *, now_ms: int) -> Document | None:
+        with self._transaction() as connection:
+            return find_document(connection, wanted, now_ms)
+
+    def documents(self, wanted: DocumentQuery, *, now_ms: int) -> list[Document]:
+        with self._transaction() as connection:
+            return list_documents(connection, wanted, now_ms)
+
+    def put_document(self, wanted: DocumentPut, *, now_ms: int) -> Document:
+        return self._repeated(lambda connection: put_document(connection, wanted, now_ms))
+
+    def delete_document(self, wanted: DocumentDelete, *, now_ms: int) -> Document | None:
+        return self._repeated(lambda connection: delete_document(connection, wanted, now_ms))
 
     def close(self) -> None:
         self._engine.dispose()

@@ -8,6 +8,7 @@
     standings  kind, broker_group, version, standing (json text)
     heard      member, holder, at_ms                whom each meta server heard, and when
     news       version, kind, what                  which rows changed, for other meta servers
+    documents  kind, name, version, body, size, changed_at_ms, expires_at_ms, request
 
 Deleted rows stay: they are how ids are never reused, and they tell what an old id meant. A row
 without `live_name` and without `deleted_at_ms` is a mark: ids up to it are in use by data that this
@@ -24,6 +25,7 @@ from sqlalchemy.dialects import mysql
 
 from ternmq.core.errors import Corrupt
 from ternmq.meta.registries.registry import GroupRow
+from ternmq.wire.inspection.documents import DOCUMENT_SIZE_MAX
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.topics import Topic, TopicSettings
 
@@ -37,6 +39,11 @@ METADATA = sa.MetaData()
 def _name_type(size: int = NAME_SIZE_COLUMN) -> sa.types.TypeEngine[str]:
     by_bytes = mysql.VARCHAR(size, charset="ascii", collation="ascii_bin")
     return sa.String(size).with_variant(by_bytes, "mysql", "mariadb")
+
+
+def _sorted_type(size: int) -> sa.types.TypeEngine[str]:
+    """Sorted by bytes in every database, so that a prefix is a range."""
+    return _name_type(size).with_variant(sa.String(size, collation="C"), "postgresql")
 
 
 REGISTRY = sa.Table(
@@ -103,6 +110,19 @@ NEWS = sa.Table(
     sa.Column("version", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("kind", _name_type(20), primary_key=True),
     sa.Column("what", sa.BigInteger, primary_key=True, autoincrement=False),
+)
+
+DOCUMENTS = sa.Table(
+    "documents",
+    METADATA,
+    sa.Column("kind", _sorted_type(40), primary_key=True),
+    sa.Column("name", _sorted_type(200), primary_key=True),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.LargeBinary(DOCUMENT_SIZE_MAX), nullable=False),
+    sa.Column("size", sa.Integer, nullable=False),
+    sa.Column("changed_at_ms", sa.BigInteger, nullable=False),
+    sa.Column("expires_at_ms", sa.BigInteger, nullable=False),
+    sa.Column("request", _name_type(64), nullable=False),
 )
 
 TOPIC_COLUMNS = (TOPICS.c.id, TOPICS.c.name, TOPICS.c.created_at_ms, TOPICS.c.settings)

@@ -7,6 +7,7 @@
     /epochs/=GROUP    the last epoch        /servers/KIND=GROUP   servers that hold messages
     /standings/KIND=GROUP  how a broker group stands      /alive/…   see `zookeeper_alive`
     /clients/…        clients, if they are shown: likewise
+    /documents/…      see `zookeeper_documents`
     /news/VERSION     which topics that version changed; 0: servers, -1: standings
 
 Every change is one transaction of `zookeeper_tree` and puts itself into the news. A change whose
@@ -36,6 +37,7 @@ from ternmq.meta.registries.registry import (
     check_names,
 )
 from ternmq.meta.registries.zookeeper_alive import CLIENTS, SERVERS, Alive
+from ternmq.meta.registries.zookeeper_documents import ZooKeeperDocuments
 from ternmq.meta.registries.zookeeper_tree import (
     OVERTAKEN,
     Overtaken,
@@ -43,6 +45,13 @@ from ternmq.meta.registries.zookeeper_tree import (
     ZooKeeperTree,
     chunks,
     now,
+)
+from ternmq.wire.inspection.documents import (
+    Document,
+    DocumentDelete,
+    DocumentNamed,
+    DocumentPut,
+    DocumentQuery,
 )
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import BrokerGroupKind, Standing
@@ -59,6 +68,7 @@ FOLDERS = (
     "/alive",
     "/clients",
     "/news",
+    "/documents",
 )
 SERVERS_CHANGED = 0
 STANDINGS_CHANGED = -1
@@ -79,6 +89,7 @@ class ZooKeeperRegistry:
         self._tree = tree
         self._alive = Alive(tree, SERVERS)
         self._clients = Alive(tree, CLIENTS)
+        self._documents = ZooKeeperDocuments(tree)
         self._cluster = ""
 
     @classmethod
@@ -414,6 +425,18 @@ class ZooKeeperRegistry:
             self._tree.commit(self._tree.client.transaction(), ahead, at, [])
 
         self._tree.repeated(work)
+
+    def document(self, wanted: DocumentNamed, *, now_ms: int) -> Document | None:
+        return self._documents.find(wanted, now_ms)
+
+    def documents(self, wanted: DocumentQuery, *, now_ms: int) -> list[Document]:
+        return self._documents.listed(wanted, now_ms)
+
+    def put_document(self, wanted: DocumentPut, *, now_ms: int) -> Document:
+        return self._documents.put(wanted, now_ms)
+
+    def delete_document(self, wanted: DocumentDelete, *, now_ms: int) -> Document | None:
+        return self._documents.delete(wanted, now_ms)
 
     def close(self) -> None:
         self._tree.close()

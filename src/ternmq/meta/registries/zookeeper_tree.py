@@ -92,6 +92,12 @@ class ZooKeeperTree:
         after = msgspec.structs.replace(after, version=after.version + 1)
         change.set_data("/state", msgspec.json.encode(after), version=at)
         change.create(f"/news/{after.version}", msgspec.json.encode(topics))
+        self.finish(change)
+        if after.version % TRIM_EVERY == 0:
+            threading.Thread(target=self._trim, args=(after.version,), daemon=True).start()
+
+    def finish(self, change: TransactionRequest) -> None:
+        """Everything in `change` or nothing; raises `Overtaken`, `Unavailable`."""
         results = self.asked(lambda: now(change.commit_async()))
         errors = [each for each in results if isinstance(each, KazooException)]
         causes = [
@@ -101,8 +107,6 @@ class ZooKeeperTree:
             raise Overtaken
         if errors:
             raise Unavailable(f"the registry ({self.description}) refused: {errors[0]!r}")
-        if after.version % TRIM_EVERY == 0:
-            threading.Thread(target=self._trim, args=(after.version,), daemon=True).start()
 
     def _trim(self, version: int) -> None:
         """Old news go; failing is no harm, the next one tries again."""

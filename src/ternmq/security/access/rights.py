@@ -19,7 +19,7 @@ from ternmq.wire.actions import Action
 from ternmq.wire.messages.limits import Grant
 
 ANY: Final = "*"
-KINDS = ("topic", "group", "app", "cluster", "user")
+KINDS = ("topic", "group", "app", "cluster", "user", "document")
 ABOUT_TOPICS = (
     Action.PUBLISH,
     Action.SUBSCRIBE,

@@ -286,7 +286,6 @@ def repair(
     source: Segments, found: Scan, verdict: RecoveryVerdict, paths: Paths, report: RecoveryReport
 ) -> None:
     """Make the files agree with the verdict; afterwards everything that is left is on disk."""
-    name = source.directory.name
     quarantine = Quarantine(source.disk, paths)
     keep_holes(source, verdict.holes, paths, report)
     torn = verdict.torn
@@ -294,23 +293,9 @@ def repair(
         rest = [gap for gap in found.gaps if gap.start >= torn.start]
         whole_after = sum(gap.end - gap.start for gap in rest) < torn.end - torn.start
         copied = quarantine.copy(source, torn, kind="torn") if whole_after else ""
-        report.cuts.append(
-            TornTail(
-                log=name,
-                offset=torn.start,
-                size=torn.end - torn.start,
-                reason=torn.reason,
-                copied_to=copied,
-            )
-        )
-        log.warning(
-            "torn tail cut",
-            log=name,
-            offset=torn.start,
-            size=torn.end - torn.start,
-            reason=torn.reason,
-            copied_to=copied,
-        )
+        facts = _facts(source, torn, copied)
+        report.cuts.append(TornTail(**facts))
+        log.warning("torn tail cut", **facts)
         source.cut(torn.start)
     if verdict.new_segment:
         source.continue_at(verdict.end)
@@ -323,27 +308,23 @@ def repair(
 
 def keep_holes(source: Segments, holes: list[Gap], paths: Paths, report: RecoveryReport) -> None:
     """Copy what was safe and cannot be read to quarantine, and report it."""
-    name = source.directory.name
     quarantine = Quarantine(source.disk, paths)
     for gap in holes:
         copied = quarantine.copy(source, gap, kind="corrupt")
-        report.holes.append(
-            Hole(
-                log=name,
-                offset=gap.start,
-                size=gap.end - gap.start,
-                reason=gap.reason,
-                copied_to=copied,
-            )
-        )
-        log.error(
-            "safe bytes cannot be read",
-            log=name,
-            offset=gap.start,
-            size=gap.end - gap.start,
-            reason=gap.reason,
-            copied_to=copied,
-        )
+        facts = _facts(source, gap, copied)
+        report.holes.append(Hole(**facts))
+        log.error("safe bytes cannot be read", **facts)
+
+
+def _facts(source: Segments, gap: Gap, copied_to: str) -> dict[str, Any]:
+    """What is reported of damage, and logged."""
+    return {
+        "log": source.directory.name,
+        "offset": gap.start,
+        "size": gap.end - gap.start,
+        "reason": gap.reason,
+        "copied_to": copied_to,
+    }
 
 
 def _write_again(source: Segments, start: int, end: int) -> None:

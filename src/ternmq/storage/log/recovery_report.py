@@ -4,26 +4,25 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TornTail:
-    """The end of a log that was never safe and is gone: a torn tail."""
+class DamagedRange:
+    """Bytes of a log that cannot be read."""
 
     log: str
     offset: int
     size: int
     reason: str
     copied_to: str = ""
-    """Where a copy is, when whole records followed the torn one."""
+    """Where a copy is; of a torn tail only when whole records followed the torn one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hole:
-    """Bytes that were safe and cannot be read: corruption. They stay where they are."""
+class TornTail(DamagedRange):
+    """The end of a log that was never safe and is gone: a torn tail."""
 
-    log: str
-    offset: int
-    size: int
-    reason: str
-    copied_to: str = ""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hole(DamagedRange):
+    """Bytes that were safe and cannot be read: corruption. They stay where they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ternmq.client.reading.written_start import as_start, parse_start
+from ternmq.client.reading.written_start import as_start, parse_moment, parse_start
 from ternmq.core.errors import BadRequest
 from ternmq.wire.messages.groups import Start
 
@@ -67,3 +67,10 @@ def test_longer_ago_than_the_calendar_is_refused() -> None:
 
 def test_a_time_before_1970_is_the_beginning() -> None:
     assert as_start(datetime(1969, 1, 1, tzinfo=UTC)) == Start(at="time", value=0)
+
+
+def test_a_moment_is_a_time_or_how_long_ago_and_the_flag_is_named() -> None:
+    assert parse_moment("--from", "10m", now=NOW) == NOW - timedelta(minutes=10)
+    for text in ("earliest", "17"):
+        with pytest.raises(BadRequest, match=f"--from is '{text}'; write a time"):
+            parse_moment("--from", text, now=NOW)

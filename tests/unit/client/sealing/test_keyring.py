@@ -15,7 +15,7 @@ from ternmq.batch.rows.pick import PickedView, pick
 from ternmq.batch.seal import key_of
 from ternmq.batch.view import BatchView
 from ternmq.client.model.delivery import BACK
-from ternmq.client.sealing.keyring import KEY_KEPT_S, REASON_KEPT_S, Keyring
+from ternmq.client.sealing.keyring import KEY_KEPT_S, REASON_KEPT_S, ClientKeys, Keyring
 from ternmq.client.sealing.opening import closed_outcome
 from ternmq.core.errors import Corrupt, Erased, KeyNotFound, TernError, Unavailable
 from ternmq.core.ids import ProducerId
@@ -88,13 +88,14 @@ class Meta:
 class Ring:
     """A keyring, its cluster, its clocks."""
 
-    def __init__(self, meta: Meta | None = None) -> None:
+    def __init__(self, meta: Meta | None = None, names: tuple[str, ...] = ("shop",)) -> None:
         self.meta = meta or Meta()
         self.service = Service()
         self.now = 100.0
         self.clock = TurnedClock()
-        self.keyring = Keyring(self.meta, lambda: self.now)
-        self.keyring.use(MasterKeys({"shop": self.service}), self.clock)
+        masters = MasterKeys(dict.fromkeys(names, self.service))
+        keys = ClientKeys(masters=masters, clock=self.clock)
+        self.keyring = Keyring(self.meta, keys, lambda: self.now)
 
     async def batch(self, rows: list[Outgoing], first: int = 0, topic: str = "orders") -> bytearray:
         await self.keyring.prepare("orders", rows)
@@ -256,12 +257,11 @@ async def test_while_no_meta_server_answers_known_keys_go_on_and_others_are_wait
 
 
 async def test_another_master_key_has_keys_of_its_own() -> None:
-    ring = Ring()
+    ring = Ring(names=("shop", "new"))
     await ring.batch(rows_of(1))
     other = Encryption(master_key="new", period_ms=DAY_MS)
     ring.meta.known_routes = Routes(version=2, servers=[], encrypted={"orders": other})
     ring.meta.on_routes[0]()
-    ring.keyring.use(MasterKeys({"shop": ring.service, "new": ring.service}), ring.clock)
     await ring.batch(rows_of(1), first=9)
 
     assert [key.master_key for key in ring.meta.keys] == ["shop", "new"]

@@ -39,6 +39,16 @@ def test_the_schema_of_the_file(tmp_path: Path) -> None:
         "standings": ["kind", "broker_group", "version", "standing"],
         "heard": ["member", "holder", "at_ms"],
         "news": ["version", "kind", "what"],
+        "documents": [
+            "kind",
+            "name",
+            "version",
+            "body",
+            "size",
+            "changed_at_ms",
+            "expires_at_ms",
+            "request",
+        ],
     }
     assert version == [("1",)]
 

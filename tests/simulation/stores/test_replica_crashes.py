@@ -21,7 +21,7 @@ from ternmq.storage.log.append import Append
 from ternmq.storage.log.leader_epochs import common_end
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
-from tests.simulation.replica_group import TOPICS, Down, Group, Member, same
+from tests.simulation.stores.replica_group import TOPICS, Down, Group, Member, same
 from tests.unit.storage.builders import DATA, TurnedClock, open_store
 
 STEPS = 120

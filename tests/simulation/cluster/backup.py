@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from ternmq.backup.inventory import belongs, is_log, measured_after
 from ternmq.backup.snapshot import SnapshotFile, is_cut
-from tests.simulation.cluster_journal import Journal
+from tests.simulation.cluster.journal import Journal
 from tests.simulation.faults.field import Field
 from tests.simulation.world.machine import Machine
 

@@ -38,7 +38,7 @@ from ternmq.storage.log.append import Append
 from ternmq.storage.messages.producers import durable_start
 from ternmq.testing import TurnedClock
 from ternmq.testing.disk import PowerCut, SimulatedDisk
-from tests.simulation.delay_model import Group, Message, Model
+from tests.simulation.delay.delay_model import Group, Message, Model
 
 STEPS = 70
 START_MS = 1_798_700_000_000  # A few hours before the end of 2026.

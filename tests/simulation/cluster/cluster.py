@@ -21,15 +21,15 @@ from ternmq.node.meta_process import serving_meta_alone
 from ternmq.rpc.node_proof import NodeSecret
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.log.retention_rules import reason_to_drop
-from tests.simulation.cluster_backup import Backup
-from tests.simulation.cluster_faults import Nemesis
-from tests.simulation.cluster_journal import Journal
-from tests.simulation.cluster_later import Later
-from tests.simulation.cluster_load import BILLING, SHIPPING, Load
-from tests.simulation.cluster_members import bodies_without_name, check_members
-from tests.simulation.cluster_operator import Operator
-from tests.simulation.cluster_registry import SharedRegistry
-from tests.simulation.cluster_shape import drawn
+from tests.simulation.cluster.backup import Backup
+from tests.simulation.cluster.journal import Journal
+from tests.simulation.cluster.later import Later
+from tests.simulation.cluster.load import BILLING, SHIPPING, Load
+from tests.simulation.cluster.members import bodies_without_name, check_members
+from tests.simulation.cluster.nemesis import Nemesis
+from tests.simulation.cluster.operator import Operator
+from tests.simulation.cluster.registry import SharedRegistry
+from tests.simulation.cluster.shape import drawn
 from tests.simulation.faults.field import Field
 from tests.simulation.world.machine import Machine, Process
 from tests.simulation.world.world import World

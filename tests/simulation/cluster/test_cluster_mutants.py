@@ -28,8 +28,8 @@ from ternmq.storage.log.replicated_log import ReplicatedLog
 from ternmq.storage.store import Store
 from ternmq.wire.messages.replication import LogHeld, LogPlan
 from ternmq.wire.messages.standings import Standing
-from tests.simulation import cluster_backup
-from tests.simulation.cluster import simulate
+from tests.simulation.cluster import backup as cluster_backup
+from tests.simulation.cluster.cluster import simulate
 
 Patch = pytest.MonkeyPatch
 

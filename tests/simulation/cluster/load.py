@@ -17,9 +17,9 @@ from ternmq.client.config import make_config
 from ternmq.client.model.message import Message
 from ternmq.core.errors import TernError, TopicNotFound
 from ternmq.wire.messages.groups import LedgerLine
-from tests.simulation.cluster_halves import Halves
-from tests.simulation.cluster_journal import Journal, Place, check_ledger, unsettled
-from tests.simulation.cluster_later import LATER, Later
+from tests.simulation.cluster.halves import Halves
+from tests.simulation.cluster.journal import Journal, Place, check_ledger, unsettled
+from tests.simulation.cluster.later import LATER, Later
 from tests.simulation.world.machine import Process
 
 PLAIN, ORDERED = "bookings", "orders"

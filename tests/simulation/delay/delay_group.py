@@ -15,7 +15,7 @@ from ternmq.delay.store.bootstrap_install import BootstrapInstall
 from ternmq.delay.store.hour_owners import FollowingStore, LeadingStore
 from ternmq.delay.store.journal import Deciding
 from ternmq.testing.disk import PowerCut, SimulatedDisk
-from tests.simulation.test_delay_crashes import Killed, Life
+from tests.simulation.delay.test_delay_crashes import Killed, Life
 from tests.unit.delay.replica_pair import advance, checkpoint, derive, follow, logs, parting, stream
 
 SEGMENT_SIZE = 4096

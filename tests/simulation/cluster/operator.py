@@ -6,7 +6,7 @@ from collections.abc import Callable
 from ternmq.client.client import Client
 from ternmq.core.errors import TernError
 from ternmq.core.slots import SLOTS
-from tests.simulation.cluster_load import SHIPPING, Load
+from tests.simulation.cluster.load import SHIPPING, Load
 from tests.simulation.world.machine import Process
 
 

@@ -12,7 +12,7 @@ from ternmq.client.client import Client
 from ternmq.client.transactions.checker import TransactionCheck, Verdict
 from ternmq.client.transactions.transaction import Rollback
 from ternmq.core.errors import TernError
-from tests.simulation.cluster_journal import Journal
+from tests.simulation.cluster.journal import Journal
 
 IMMUNE_S = 3.0
 

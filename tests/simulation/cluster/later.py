@@ -9,7 +9,7 @@ import asyncio
 from ternmq.client.admin.delays import CancelResult
 from ternmq.client.client import Client
 from ternmq.core.errors import TernError
-from tests.simulation.cluster_journal import Journal
+from tests.simulation.cluster.journal import Journal
 from tests.simulation.world.world import World
 
 LATER = "reminders"

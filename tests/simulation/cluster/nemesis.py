@@ -6,7 +6,7 @@ failed is started again, and a clock that went back set right, as an operator wo
 wrong is in `faults/`.
 """
 
-from tests.simulation.cluster_journal import Journal
+from tests.simulation.cluster.journal import Journal
 from tests.simulation.faults.ambush import Ambush
 from tests.simulation.faults.disks import FREE, DiskFaults
 from tests.simulation.faults.field import Field, Kinds

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from ternmq.testing.disk import SimulatedFile
-from tests.simulation import cluster
-from tests.simulation.cluster import simulate
+from tests.simulation.cluster import cluster
+from tests.simulation.cluster.cluster import simulate
 
 SEEDS, CHUNKS = 200, 20
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.timeout(600)

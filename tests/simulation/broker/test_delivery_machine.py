@@ -18,7 +18,7 @@ from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.pull import Done, Leave, Renew, Renewed
 from ternmq.wire.messages.read import GroupRetried, GroupRetry
 from ternmq.wire.numbers import Command
-from tests.simulation.delivery_world import GRACE_MS, TOPIC, Caller, Consumer, Row, World
+from tests.simulation.broker.delivery_world import GRACE_MS, TOPIC, Caller, Consumer, Row, World
 
 EXAMPLES = int(os.environ.get("SEEDS", "100"))
 GROUPS = ("plain", "ordered")

@@ -14,7 +14,7 @@ from ternmq.delay.store import loader, wal
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.log_mark import LogMark
 from ternmq.storage.log.segmented_log import SegmentedLog
-from tests.simulation.delay_group import SEGMENT_SIZE, GroupLife
+from tests.simulation.delay.delay_group import SEGMENT_SIZE, GroupLife
 
 STEPS = 50
 

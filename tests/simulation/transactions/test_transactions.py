@@ -40,8 +40,15 @@ from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.transactions import Action, DetachedEnd, HalfEnd
 from ternmq.wire.numbers import Command
-from tests.simulation.transaction_model import Half, Model, Place, Told
-from tests.simulation.transaction_parts import TOPICS, Door, Names, Producer, Rounds, Shelf
+from tests.simulation.transactions.transaction_model import Half, Model, Place, Told
+from tests.simulation.transactions.transaction_parts import (
+    TOPICS,
+    Door,
+    Names,
+    Producer,
+    Rounds,
+    Shelf,
+)
 
 STEPS = 90
 CHECKS_MAX = 3
