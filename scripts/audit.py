@@ -4,8 +4,8 @@ pip-audit asks the advisory database, cyclonedx-bom writes `build/sbom.json` (Cy
 into an environment of their own, `.venv/audit`, so that they change nothing of what they look at;
 where they are installed already those are used.
 What cannot be had here (no network, no registry) is named and skipped with its reason: only a known
-hole is a failure. Without cyclonedx-bom the list is still written, from what the environment says of
-itself: names and versions. `--offline` does not try to fetch the tools.
+hole is a failure. Without cyclonedx-bom the list is still written, from what the environment says
+of itself: names and versions. `--offline` does not try to fetch the tools.
 """
 
 import argparse

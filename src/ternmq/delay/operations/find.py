@@ -61,6 +61,15 @@ class FoundRow(NamedTuple):
     row: ListedRow
 
 
+class GatheredIds:
+    """Ids that are looked for with the next reading of an hour."""
+
+    def __init__(self, hour: Hour) -> None:
+        self.hour = hour
+        self.ids: set[bytes] = set()
+        self.searching: asyncio.Task[dict[bytes, Searched]] | None = None
+
+
 class DelayFinder:
     """The DELAY_FIND, DELAY_COUNT and DELAY_LEDGER commands; never changes anything."""
 
@@ -69,6 +78,9 @@ class DelayFinder:
         self._scheduler = scheduler
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tern-delay-find")
         self._closed = False
+        self._reading = asyncio.Lock()
+        self._gathered: dict[int, GatheredIds] = {}
+        """By hour."""
 
     # By id
 
@@ -103,15 +115,14 @@ class DelayFinder:
     async def _in_hour(self, hour: Hour, message_id: bytes) -> Searched:
         index = hour.index
         if index is None or not hour.loaded:
-            return await self._of_hour(
-                hour,
-                Searched([], 0),
-                search,
-                self._engine.store,
-                hour.start,
-                hour.length,
-                message_id,
-            )
+            gathered = self._gathered.get(hour.start)
+            if gathered is None:
+                gathered = self._gathered[hour.start] = GatheredIds(hour)
+                gathered.searching = asyncio.get_running_loop().create_task(self._search(gathered))
+            gathered.ids.add(message_id)
+            assert gathered.searching is not None
+            searched = await asyncio.shield(gathered.searching)
+            return searched.get(message_id, Searched([], 0))
         rows = np.sort(np.array(index.find(message_id), np.uint32))
         records, begins = np.unique(index.records_of(rows), return_index=True)
         places = (
@@ -126,6 +137,15 @@ class DelayFinder:
             in_records, self._engine.store, hour.start, places, message_id
         )
         return Searched(found.rows, found.damaged + hour.damaged)
+
+    async def _search(self, gathered: "GatheredIds") -> dict[bytes, Searched]:
+        """One reading at a time. Who asks while another hour, or this one, is read waits for the
+        next reading together with all others: a crowd of questions costs as much as one."""
+        hour, nothing = gathered.hour, dict[bytes, Searched]()
+        async with self._reading:
+            del self._gathered[hour.start]
+            where = self._engine.store, hour.start, hour.length
+            return await self._of_hour(hour, nothing, search, *where, frozenset(gathered.ids))
 
     async def _whatever_became(self, query: DelayFind) -> DelayRows:
         """The messages of one id, also those that were decided about."""

@@ -5,6 +5,7 @@ only what is asked for is kept. What became of the rows is handed in as it was a
 record that cannot be read (`batch.readable`) is listed with what of it can be; it holds up nothing.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -66,28 +67,28 @@ class ListingFilter:
     """Only rows that cannot go out because their record cannot be read."""
 
 
-def search(store: DelayStore, start: int, length: int, message_id: bytes) -> Searched:
-    """The rows that have this id, whatever became of them."""
-    found: list[ListedRow] = []
+def search(
+    store: DelayStore, start: int, length: int, message_ids: Collection[bytes]
+) -> dict[bytes, Searched]:
+    """The rows that have these ids, whatever became of them, in one reading of the hour."""
+    found: dict[bytes, list[ListedRow]] = {id_: [] for id_ in message_ids}
+    unread = dict.fromkeys(message_ids, 0)
     at, damaged = 0, 0
     while at < length:
         step = store.derivation.schedule_log.read(start, at, length)
         for entry in step.entries:
             index = HourIndex()
             index.add(entry)
-            if rows := index.find(message_id):
-                view = store.record(start, entry.offset, entry.size)
-                ids = readable_ids(view, [row - entry.first_row for row in rows])
-                damaged += view.size if ids is None else 0
-                app = sender(view)
-                found += [
-                    ListedRow(row, int(entry.due_ms[row - entry.first_row]), entry.topic_id, app)
-                    for row, its_id in zip(rows, ids or (), strict=ids is not None)
-                    if its_id == message_id
-                ]
+            for wanted in message_ids:
+                if not (rows := index.find(wanted)):
+                    continue
+                place = (entry.offset, entry.size, entry.first_row)
+                here = in_records(store, start, [(place, rows)], wanted)
+                found[wanted] += here.rows
+                unread[wanted] += here.damaged
         at = step.upto
         damaged += step.damaged
-    return Searched(found, damaged)
+    return {id_: Searched(rows, damaged + unread[id_]) for id_, rows in found.items()}
 
 
 def in_records(
