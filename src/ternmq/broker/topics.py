@@ -50,8 +50,7 @@ class TopicNames:
         """Made on first use; so is what says that the group has letters from this topic."""
         origin = origin_topic(topic_id, group)
         if self._directory.topic(origin) is None:
-            said = TopicSettings(closed=True, apps=[topic])
-            await self._directory.create_topic(origin, said)
+            await self._directory.create_topic(origin, TopicSettings(closed=True, apps=[topic]))
         name = dead_topic(group)
         found = self._directory.topic(name)
         return found or await self._directory.create_topic(name, TopicSettings())

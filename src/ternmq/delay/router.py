@@ -111,8 +111,8 @@ class DelayRouter:
         return handle
 
     def _in_turn(self, kind: type[R], answer: Callable[[R], Awaitable[Record]]) -> Handle:
-        """The same for what reads through files: one at a time of each peer, so that a crowd of
-        requests of one does not stand before those of others."""
+        """Requests that read through files: one at a time of each peer, so that a crowd of one
+        peer's does not stand before those of others."""
 
         async def work(peer: Peer, request: R) -> Record:
             async with self._turns.setdefault(peer, asyncio.Lock()):

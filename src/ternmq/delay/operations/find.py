@@ -61,13 +61,11 @@ class FoundRow(NamedTuple):
     row: ListedRow
 
 
-class GatheredIds:
+class GatheredIds(NamedTuple):
     """Ids that are looked for with the next reading of an hour."""
 
-    def __init__(self, hour: Hour) -> None:
-        self.hour = hour
-        self.ids: set[bytes] = set()
-        self.searching: asyncio.Task[dict[bytes, Searched]] | None = None
+    ids: set[bytes]
+    searching: "asyncio.Task[dict[bytes, Searched]]"
 
 
 class DelayFinder:
@@ -117,10 +115,10 @@ class DelayFinder:
         if index is None or not hour.loaded:
             gathered = self._gathered.get(hour.start)
             if gathered is None:
-                gathered = self._gathered[hour.start] = GatheredIds(hour)
-                gathered.searching = asyncio.get_running_loop().create_task(self._search(gathered))
+                ids: set[bytes] = set()
+                searching = asyncio.get_running_loop().create_task(self._search(hour, ids))
+                gathered = self._gathered[hour.start] = GatheredIds(ids, searching)
             gathered.ids.add(message_id)
-            assert gathered.searching is not None
             searched = await asyncio.shield(gathered.searching)
             return searched.get(message_id, Searched([], 0))
         rows = np.sort(np.array(index.find(message_id), np.uint32))
@@ -138,14 +136,14 @@ class DelayFinder:
         )
         return Searched(found.rows, found.damaged + hour.damaged)
 
-    async def _search(self, gathered: "GatheredIds") -> dict[bytes, Searched]:
+    async def _search(self, hour: Hour, ids: set[bytes]) -> dict[bytes, Searched]:
         """One reading at a time. Who asks while another hour, or this one, is read waits for the
         next reading together with all others: a crowd of questions costs as much as one."""
-        hour, nothing = gathered.hour, dict[bytes, Searched]()
+        nothing: dict[bytes, Searched] = {}
         async with self._reading:
             del self._gathered[hour.start]
             where = self._engine.store, hour.start, hour.length
-            return await self._of_hour(hour, nothing, search, *where, frozenset(gathered.ids))
+            return await self._of_hour(hour, nothing, search, *where, frozenset(ids))
 
     async def _whatever_became(self, query: DelayFind) -> DelayRows:
         """The messages of one id, also those that were decided about."""

@@ -97,7 +97,7 @@ def in_records(
     places: list[tuple[tuple[int, int, int], list[int]]],
     message_id: bytes,
 ) -> Searched:
-    """Those of some rows of an hour that have this id; a place is offset, size and first row. Each
+    """Which of some rows of an hour have this id; a place is offset, size and first row. Each
     record is read once, however many messages of one id are in it."""
     found: list[ListedRow] = []
     damaged = 0

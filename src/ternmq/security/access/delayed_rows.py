@@ -12,7 +12,7 @@ BUCKET_MS = 10_000
 
 
 class DelayedRows:
-    """Those of one user."""
+    """Delayed rows of one user."""
 
     __slots__ = ("_rows", "_times", "there")
 
