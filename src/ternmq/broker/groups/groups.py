@@ -47,6 +47,7 @@ LANE_KINDS = frozenset(
         PullKind.KILLED,
         PullKind.STOPPED,
         PullKind.CONFIRM,
+        PullKind.EXTENDED,
     }
 )
 SETTLING = frozenset({PullKind.ACKED, PullKind.RESET, PullKind.CUT, *STATES})
@@ -258,6 +259,10 @@ class ConsumerGroups:
         if group.wakes is None or moment < group.wakes:
             group.wakes = moment
             heappush(self._wakes, (moment, id(group), group))
+
+    def is_due(self, now: int) -> bool:
+        """Is there a group that `due` may name?"""
+        return bool(self._wakes) and self._wakes[0][0] <= now
 
     def due(self, now: int) -> Iterator[ConsumerGroup]:
         """Groups whose lanes have something to do."""
