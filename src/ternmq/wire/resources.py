@@ -23,6 +23,7 @@ from ternmq.wire.messages.topics import (
     TopicKeyFind,
     TopicKeyMake,
     TopicKeyQuery,
+    TopicKeyRewrap,
     TopicNamed,
     asked_once,
 )
@@ -175,6 +176,7 @@ RESOURCES: dict[Command, Finder] = {
     Command.TOPIC_KEY_FIND: _named(TopicKeyFind, topic="topic"),
     Command.TOPIC_KEY_LIST: _named(TopicKeyQuery, topic="topic"),
     Command.KEY_ERASE: _named(KeyErase, topic="topic"),
+    Command.TOPIC_KEY_REWRAP: _named(TopicKeyRewrap, topic="topic"),
     # Rights are given by kind.
     Command.DOC_LIST: _named(documents.DocumentQuery, document="kind"),
     Command.DOC_GET: _named(documents.DocumentNamed, document="kind"),
