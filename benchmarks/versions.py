@@ -28,7 +28,19 @@ from rich.table import Table
 from benchmarks.peers.process import ServerProcess, free_ports
 
 HERE = Path(__file__).resolve().parent
-COUNTS = {"lone": 600, "callers": 6_400, "bulk": 320_000, "consume": 20_000}
+COUNTS = {
+    "lone": 600,
+    "callers": 6_400,
+    "bulk": 320_000,
+    "consume": 20_000,
+    "topics": 6_000,
+    "connections": 5_000,
+    "pipelined": 40_000,
+    "plain": 3_000,
+    "half": 2_000,
+    "awaited": 1_000,
+    "failing": 40_000,
+}
 WARM_UP = 2
 LIMIT = 1.05
 

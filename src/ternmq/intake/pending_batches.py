@@ -8,11 +8,13 @@ or application) is no repeat, and is refused rather than answered as if it were 
 users have rights, so are numbers that another application used first. What has to wait for
 something else before it can be judged, a topic that is made, becomes a task (`later`).
 
-Never decides whether a batch may come in: that is its server's.
+What is stored stays stored, whatever is allowed by now: so a server asks `repeats` before it judges
+a batch, and a refusal of a repeat means that it is certainly not there. Whether a batch may come in
+is never decided here: that is its server's.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Generic, Protocol, TypeVar
 
 from ternmq.batch.check import Incoming
@@ -34,12 +36,18 @@ from ternmq.wire.messages.publish import (
     PUBLISHED_TRACED,
     PUBLISHED_WRITTEN,
 )
+from ternmq.wire.messages.topics import Topic
 from ternmq.wire.numbers import Command
 from ternmq.wire.resources import batch_names
 
 _PUBLISH = int(Command.PUBLISH)
 BatchKey = tuple[tuple[int, int], int]
 """Which producer, and its number of the first row."""
+
+
+Elsewhere = Callable[[Peer, Incoming, Topic, int], None]
+"""Judges a repeat for a topic of a batch that is stored in another one; raises, or it is answered
+like the first one."""
 
 
 class Copies(Protocol):
@@ -108,6 +116,23 @@ class PendingBatches(Generic[Pending]):
         self.flags = flags
         self._pending: dict[BatchKey, PendingBatch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def repeats(
+        self, peer: Peer, correlation: int, incoming: Incoming, topic: Topic, elsewhere: Elsewhere
+    ) -> bool:
+        """Is this batch known? Then it is answered like the first one, now or when that is safe.
+        One that is stored, but in another topic, is `elsewhere`'s to judge."""
+        if peer.rights is not None:
+            self.check_sender(peer.rights, incoming)
+        if self.joins(peer, correlation, incoming):
+            return True
+        stored = self.stored(incoming)
+        if stored is None:
+            return False
+        if stored.topic_id != topic.id:
+            elsewhere(peer, incoming, topic, stored.topic_id)
+        answer_repeat(peer, correlation, stored, incoming.row_count, self.flags.now)
+        return True
 
     def joins(self, peer: Peer, correlation: int, incoming: Incoming) -> bool:
         """Is this very batch on its way? Then whoever repeats it waits too."""
@@ -208,6 +233,10 @@ def used_elsewhere(incoming: Incoming) -> BadRequest:
         "not stored. If your program did not do that, somebody else sends under its producer's "
         "id: connect again for a new one, send again, and look who may publish here"
     )
+
+
+def refuse_elsewhere(peer: Peer, incoming: Incoming, topic: Topic, stored_in: int) -> None:
+    raise used_elsewhere(incoming)
 
 
 def answer_repeat(

@@ -1,6 +1,7 @@
 """A delay server in process: what it refuses, a full disk, a disk that fails (Q7, Q8)."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -16,6 +17,7 @@ from ternmq.core.ids import ProducerId
 from ternmq.rpc.connection import Connection
 from ternmq.testing import SimulatedDisk, TurnedClock, node
 from ternmq.testing.disk import SimulatedFile
+from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
 from ternmq.wire.messages.topics import TopicSettings
 from ternmq.wire.numbers import Command
 from tests.waiting import until
@@ -135,6 +137,23 @@ async def test_a_delay_server_refuses_what_is_a_brokers() -> None:
                 await connection.call(
                     Command.PUBLISH, encode_messages([far], origin=origin, first_sequence=1)
                 )
+
+
+async def test_a_repeat_is_answered_whatever_the_topic_takes_by_now() -> None:
+    """What is stored stays stored: a refusal would tell the producer that it is not."""
+    origin = Origin(topic="t", app="test", producer=ProducerId(1, 2))
+    later = [Outgoing(body=b"x" * 100, due_at_ms=int(time.time() * 1000) + 3_600_000)]
+    batch, other = (encode_messages(later, origin=origin, first_sequence=at) for at in (0, 1))
+    async with node() as url, ternmq.connect(url) as mq, delay_connection(url) as connection:
+        first = PUBLISHED.unpack(await connection.call(Command.PUBLISH, bytes(batch)))
+        await mq.admin.set_topic("t", body_size_max=10, closed=True)
+        again = PUBLISHED.unpack(await connection.call(Command.PUBLISH, bytes(batch)))
+        with pytest.raises(TernError):
+            await connection.call(Command.PUBLISH, bytes(other))
+
+        assert again == (*first[:-1], first[-1] | PUBLISHED_DUPLICATE)
+        [line] = await mq.admin.delays.ledger("t")
+        assert line.accepted == 1
 
 
 async def test_what_the_broker_would_refuse_is_refused_at_the_door() -> None:

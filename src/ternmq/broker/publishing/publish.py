@@ -34,7 +34,6 @@ from ternmq.intake.pending_batches import (
     AnswerFlags,
     PendingBatch,
     PendingBatches,
-    answer_repeat,
     append_of,
     used_elsewhere,
 )
@@ -129,8 +128,6 @@ class Publisher:
         self.pending.later(peer, frame, make())
 
     def _accept(self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic) -> None:
-        # First of all: what is stored stays stored, whatever is allowed by now. A refusal of a
-        # repeat means that it is certainly not there.
         if self._repeats(peer, frame.correlation, incoming, topic):
             return
         if peer.node is not None and from_delay_server(peer):
@@ -177,20 +174,8 @@ class Publisher:
             self._store(peer, frame, incoming, topic, aside.id)
 
     def _repeats(self, peer: Peer, correlation: int, incoming: Incoming, topic: Topic) -> bool:
-        """Is this batch known? Then it is answered like the first one, now or when that is safe."""
-        if peer.rights is not None:
-            self.pending.check_sender(peer.rights, incoming)
-        if self.pending.joins(peer, correlation, incoming):
-            return True
-        stored = self.pending.stored(incoming)
-        if stored is not None:
-            if stored.topic_id != topic.id:
-                if self._is_aside(stored.topic_id, topic):
-                    raise put_aside(topic, incoming.row_count)
-                # A dispatch of before its topic was deleted and made again was dispatched.
-                if not from_delay_server(peer):
-                    raise used_elsewhere(incoming)
-            answer_repeat(peer, correlation, stored, incoming.row_count, self.pending.flags.now)
+        """Is this batch known and answered? Raises if it must not come behind a later one."""
+        if self.pending.repeats(peer, correlation, incoming, topic, self._elsewhere):
             return True
         if incoming.in_order and incoming.first_sequence < self._position(incoming.producer):
             raise SequenceTooOld(
@@ -198,6 +183,13 @@ class Publisher:
                 "behind it: it was given up meanwhile, and is not stored"
             )
         return False
+
+    def _elsewhere(self, peer: Peer, incoming: Incoming, topic: Topic, stored_in: int) -> None:
+        if self._is_aside(stored_in, topic):
+            raise put_aside(topic, incoming.row_count)
+        # A dispatch of before its topic was deleted and made again was dispatched.
+        if not from_delay_server(peer):
+            raise used_elsewhere(incoming)
 
     def _position(self, producer: tuple[int, int]) -> int:
         """Of a producer that keeps an order: behind its newest batch, safe or on its way."""

@@ -22,9 +22,8 @@ from ternmq.intake.pending_batches import (
     AnswerFlags,
     PendingBatch,
     PendingBatches,
-    answer_repeat,
     append_of,
-    used_elsewhere,
+    refuse_elsewhere,
 )
 from ternmq.intake.topic_rules import (
     check_app,
@@ -134,22 +133,13 @@ class Acceptor:
         self._pending.later(peer, frame, make())
 
     def _accept(self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic) -> None:
+        if self._pending.repeats(peer, frame.correlation, incoming, topic, refuse_elsewhere):
+            return
         # What the broker would refuse at the end is refused at the door.
         check_app(topic, peer.hello.app if peer.hello else "")
         check_body_sizes(topic, incoming, frame.payload)
         if topic.settings.master_key:
             check_sealed(topic, frame.payload)
-        if peer.rights is not None:
-            self._pending.check_sender(peer.rights, incoming)
-        if self._pending.joins(peer, frame.correlation, incoming):
-            return
-        stored = self._pending.stored(incoming)
-        if stored is not None:
-            if stored.topic_id != topic.id:
-                raise used_elsewhere(incoming)
-            flags = self._pending.flags.now
-            answer_repeat(peer, frame.correlation, stored, incoming.row_count, flags)
-            return
         if peer.use is not None:
             peer.use.check_sending(incoming.row_count, len(frame.payload))
         append = append_of(frame.payload, incoming, topic.id, self._now_ms(), peer.endpoints)

@@ -1,5 +1,6 @@
 """The real disk: verbs and the translation of errors."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,24 @@ def test_an_open_file_knows_that_its_name_is_gone_or_is_anothers(tmp_path: Path)
     assert not file.gone
     path.unlink()
     assert file.gone
+
+
+def test_the_name_of_an_open_file_is_looked_at_without_asking_for_its_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks a kernel for the time of a change makes the next sync write one down (0032)."""
+    file = RealDisk().open(tmp_path / "f", create=True)
+    asked: list[object] = []
+
+    def stat(*arguments: object) -> os.stat_result:
+        asked.append(arguments)
+        return real(*arguments)  # type: ignore[arg-type]
+
+    real = os.stat
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(os, "fstat", stat)
+    assert not any(file.gone for _ in range(100))
+    assert len(asked) <= 4  # Two calls at first, and now and then.
 
 
 def test_free_space_is_known_where_a_folder_is_gone(tmp_path: Path) -> None:
