@@ -25,6 +25,7 @@ from ternmq.api.routes import (
     delayed,
     documents,
     groups,
+    jobs,
     messages,
     producing,
     topics,
@@ -58,6 +59,7 @@ def make_api(service: ApiService | None) -> FastAPI:
     for routes in (topics, messages, producing, groups, consuming, delayed, dead, cluster):
         app.include_router(routes.router)
     app.include_router(documents.router)
+    app.include_router(jobs.router)
     app.include_router(actions.router)
     app.include_router(watching.router)
     app.add_exception_handler(TernError, _refused)

@@ -30,6 +30,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig, Unauthorized, Unavailable
 from ternmq.core.lifecycle import background
 from ternmq.discovery.url_user import split_user
+from ternmq.jobs.runner import JobRunner
 from ternmq.rpc.address import is_loopback, join_address
 
 APP = "tern-console"
@@ -83,7 +84,8 @@ async def making_site(config: ConsoleConfig, clock: Clock) -> AsyncIterator["Run
             mq=mq, watch=watch, browser=browser, clock=clock, url=url, origin=config.origin
         )
         site, live = make_site(console, make_api(service))
-        async with background(watch=watch.run, http_consumers=consumers.run):
+        jobs = JobRunner(mq, clock)
+        async with background(watch=watch.run, http_consumers=consumers.run, jobs=jobs.run):
             running = RunningSite(app=site, live=live, watch=watch)
             try:
                 yield running

@@ -79,7 +79,7 @@ async def test_what_makes_no_sense_is_refused() -> None:
             {"keys": [("t", "g")] * 501},
         ):
             with pytest.raises(BadRequest):
-                await mq.admin.figures_page(**wrong)  # type: ignore[arg-type]
+                await mq.admin.figures_page(**wrong)
 
 
 async def test_rounds_see_every_group_and_what_is_shown_each_time(
