@@ -6,7 +6,7 @@ from typing import Any
 from ternmq.api.action_steps import ActionDone, Arguments
 from ternmq.client.client import Client
 from ternmq.client.reading.letters import DeadLetterChoice
-from ternmq.core.errors import TopicNotFound
+from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.jobs.desk import JobDesk
 from ternmq.jobs.job import Job
 from ternmq.jobs.resend import RATE, moment_of
@@ -16,20 +16,26 @@ WAIT_S = 10.0
 """For so long after it was ordered a job can be stopped with nothing done."""
 PREVIEW_MAX = 10_000
 """Letters that a dry run looks at."""
-TOLD = ("wait_s", "reason", "by")
+OF_ORDER = ("wait_s", "reason", "by")
 """About the order, not about the work."""
 
 
 async def resend_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
-    order: Mapping[str, str] = {name: arguments[name] for name in TOLD if name in arguments}
-    given = {name: value for name, value in arguments.items() if name not in TOLD}
+    order: Mapping[str, str] = {name: arguments[name] for name in OF_ORDER if name in arguments}
+    given = {name: value for name, value in arguments.items() if name not in OF_ORDER}
     checked = check_arguments("resend", given)
     if dry:
         return await _resend_preview(mq, checked)
-    wait_s = float(order.get("wait_s") or WAIT_S)
+    wait_s = _seconds(order.get("wait_s", ""))
     by, reason = order.get("by", ""), order.get("reason", "")
     job = await JobDesk(mq).order("resend", checked, by=by, reason=reason, wait_s=wait_s)
     return ActionDone(text=f"job {job.id} begins in {wait_s:g} s", facts={"job": job.id})
+
+
+def _seconds(text: str) -> float:
+    if text and not (text.isascii() and text.isdigit() and len(text) < 6):
+        raise BadRequest(f"wait_s is {text[:40]!r}; it is a number of seconds")
+    return float(text) if text else WAIT_S
 
 
 async def _resend_preview(mq: Client, given: Mapping[str, Any]) -> ActionDone:

@@ -35,7 +35,9 @@ from ternmq.wire.messages.topics import Topic
 
 EVERY_S = 1.0
 REST_SHARE = 20
-"""A look may take so small a part of the time."""
+"""A look may take so small a part of the time,"""
+REST_MAX_S = 3.0
+"""but brokers spread what it costs them, so it does not rest longer than that."""
 IDLE_AFTER_S = 30.0
 IDLE_EVERY_S = 10.0
 SLOW_EVERY_S = 3.0
@@ -110,7 +112,7 @@ class Watch:
             took = self._clock.monotonic() - began
             self._wake.clear()
             pause = IDLE_EVERY_S if self._idle else EVERY_S
-            rest = max(pause - took, took * REST_SHARE, 0.0)
+            rest = max(pause - took, min(took * REST_SHARE, REST_MAX_S), 0.0)
             try:
                 async with asyncio.timeout(rest):
                     await self._wake.wait()

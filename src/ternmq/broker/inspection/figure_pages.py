@@ -22,6 +22,7 @@ from ternmq.broker.operations.admin import describe
 from ternmq.broker.operations.stats import BrokerStats
 from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import BadRequest
+from ternmq.core.lifecycle import Background
 from ternmq.discovery.hidden_topics import RESERVED, lane_topic
 from ternmq.wire.inspection.figure_pages import (
     FIGURES_LISTED_MAX,
@@ -100,6 +101,7 @@ class FigurePages:
         self._now = now
         self._slices = Slices(SLICE)
         self._turn = asyncio.Lock()
+        self._background = Background("counting groups and topics", lambda error: None)
         self._count: Count | None = None
         self._again_at = 0.0
 
@@ -204,6 +206,19 @@ class FigurePages:
     # -- counting
 
     async def _counted(self) -> Count:
+        """As last counted. When that is due again it begins beside, unless there are few: nobody
+        but the first who ever asks waits for thousands."""
+        count = self._count
+        if count is None or len(count.groups) + len(count.topics) <= SMALL:
+            return await self._count_again()
+        if self._now() >= self._again_at and not self._turn.locked():
+            self._background.task(self._refresh(), name="tern-figures")
+        return count
+
+    async def _refresh(self) -> None:
+        await self._count_again()
+
+    async def _count_again(self) -> Count:
         async with self._turn:
             if self._count is None or self._now() >= self._again_at:
                 began = self._now()
