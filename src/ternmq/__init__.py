@@ -12,6 +12,7 @@ from ternmq.client.app.app import App
 from ternmq.client.client import Client, connect
 from ternmq.client.config import ClientConfig
 from ternmq.client.consuming.consumer import Consumer
+from ternmq.client.consuming.detached import DetachedConsumer, HandleVerdict
 from ternmq.client.model.codec import Codec
 from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
 from ternmq.client.model.last_error import LastError
@@ -92,6 +93,7 @@ __all__ = [
     "Consumer",
     "Corrupt",
     "Detached",
+    "DetachedConsumer",
     "DetachedEnding",
     "DiskFailed",
     "DiskFull",
@@ -106,6 +108,7 @@ __all__ = [
     "GroupNotFound",
     "HalfReceipt",
     "HalfReceipts",
+    "HandleVerdict",
     "IdentityNotFound",
     "KeyNotFound",
     "LastError",

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 from crc32c import crc32c
 
-from ternmq.batch.encoder import Origin, Outgoing, Piece, assemble, encode_messages
+from ternmq.batch.encoder import Origin, Outgoing, Section, assemble, encode_messages
 from ternmq.batch.half import HalfInfo, pack_info
 from ternmq.batch.layout import (
     DIRECTORY,
@@ -129,15 +129,15 @@ def _odd_column(random: Random, origin: Origin) -> bytearray:
     parts = random.sample(list(ColumnPart), random.choice([1, 2, 3]))
     rows = 2
     pieces = [
-        Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, np.array([0, 1, 2], "<i4").tobytes()),
-        Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, b"ab"),
+        Section(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, np.array([0, 1, 2], "<i4").tobytes()),
+        Section(Column.BODY, ColumnPart.DATA, Type.BINARY, b"ab"),
     ]
     due = random.random() < 0.5
     if due:
         times = np.full(rows, random.choice([0, 1_700_000_000_000]), "<i8").tobytes()
-        pieces.append(Piece(Column.DUE, ColumnPart.VALUES, Type.INT64, times))
+        pieces.append(Section(Column.DUE, ColumnPart.VALUES, Type.INT64, times))
     pieces += [
-        Piece(column, part, kind, random.randbytes(random.choice([0, 1, 2, 4, 8, 12, 16])))
+        Section(column, part, kind, random.randbytes(random.choice([0, 1, 2, 4, 8, 12, 16])))
         for part in parts
     ]
     attributes = random.choice([0, 0, int(Attribute.EXPIRES), int(Attribute.IN_ORDER)])

@@ -115,7 +115,7 @@ from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, pack, unpack
 
 R = TypeVar("R", bound=Record)
-Answer = Callable[[R], Coroutine[None, None, Record]]
+Reply = Callable[[R], Coroutine[None, None, Record]]
 Handle = Callable[[Peer, Frame], None]
 
 ROUTES_WAIT_MS_MAX = 30_000
@@ -266,7 +266,7 @@ class MetaRouter:
 
     # -- kinds of lines
 
-    def _answers(self, kind: type[R], answer: Answer[R]) -> Handle:
+    def _answers(self, kind: type[R], answer: Reply[R]) -> Handle:
         """To be stored or waited for first: a task."""
 
         def handle(peer: Peer, frame: Frame) -> None:
@@ -274,7 +274,7 @@ class MetaRouter:
 
         return handle
 
-    def _answers_servers(self, kind: type[R], answer: Answer[R]) -> Handle:
+    def _answers_servers(self, kind: type[R], answer: Reply[R]) -> Handle:
         def handle(peer: Peer, frame: Frame) -> None:
             wanted = unpack(frame.payload, kind)
             check_own(proven(peer), wanted)
@@ -282,7 +282,7 @@ class MetaRouter:
 
         return handle
 
-    def _answers_guarded(self, kind: type[R], answer: Answer[R]) -> Handle:
+    def _answers_guarded(self, kind: type[R], answer: Reply[R]) -> Handle:
         """Where nobody has to say who he is, anybody could make himself an admin for later."""
 
         def handle(peer: Peer, frame: Frame) -> None:

@@ -56,6 +56,8 @@ ACTIONS: dict[Command, Action] = {
     Command.ACK: Action.SUBSCRIBE,
     Command.RENEW: Action.SUBSCRIBE,
     Command.LEAVE: Action.SUBSCRIBE,
+    Command.SETTLE: Action.SUBSCRIBE,
+    Command.EXTEND: Action.SUBSCRIBE,
     Command.READ: Action.READ,
     Command.SEEK: Action.READ,
     Command.FIND: Action.READ,

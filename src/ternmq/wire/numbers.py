@@ -112,6 +112,8 @@ class Command(IntEnum):
     DISCONNECT = 128
     DELAY_SHOW = 129
     FIGURES = 130
+    SETTLE = 131
+    EXTEND = 132
     DOC_LIST = 140
     DOC_GET = 141
     DOC_PUT = 142

@@ -25,7 +25,7 @@ EVENT_SINGLE = "application/cloudevents+json"
 EVENT_BATCH = "application/cloudevents-batch+json"
 NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 PROPERTY = "tern-property-"
-Value = str | int | float | bool
+JsonValue = str | int | float | bool
 
 
 class SentMessage(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,7 +38,7 @@ class SentMessage(msgspec.Struct, forbid_unknown_fields=True):
     key: str | None = None
     tag: str | None = None
     order_key: str | None = None
-    properties: dict[str, Value] | None = None
+    properties: dict[str, JsonValue] | None = None
     priority: int = 0
     delay_ms: int = 0
 

@@ -113,6 +113,7 @@ class Consumers:
             self._groups.now_ms(),
             groups=[group for group, _ in made],
             picks=request.picks,
+            detached=request.detached,
         )
         check_leases(request.held)
         kept = self._take_part(consumer, request)
@@ -125,6 +126,7 @@ class Consumers:
             new=[new for _, new in made[: len(topics)]],
             kept=kept,
             lease_ms=self._leases.lease_ms,
+            detached=request.detached,
         )
 
     def _take_part(self, consumer: ConsumerSession, request: Join) -> list[int]:

@@ -46,6 +46,7 @@ LANE_KINDS = frozenset(
         PullKind.KILLED,
         PullKind.STOPPED,
         PullKind.CONFIRM,
+        PullKind.EXTENDED,
     }
 )
 SETTLING = frozenset({PullKind.ACKED, PullKind.RESET, PullKind.CUT, *STATES})

@@ -113,6 +113,8 @@ class BrokerTimers:
         self._groups.write(group, ticked.changes)
         if ticked.moving:
             self._ack_handler.killed(group, ticked.moving)
+        if ticked.overdue:
+            self._ack_handler.overdue(group, ticked.overdue)
         if group.order is not None:
             group.order.come_back(group.lane)
         self._groups.schedule(group)

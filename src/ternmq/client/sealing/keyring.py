@@ -21,7 +21,7 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import ROWS_MAX, Encoding
 from ternmq.batch.seal import OpenedBodies
 from ternmq.batch.view import BatchView
-from ternmq.client.sealing.opening import KeyName, Ranges, keys_of, open_batch
+from ternmq.client.sealing.opening import KeyName, RowRanges, keys_of, open_batch
 from ternmq.core.clock import Clock, SystemClock, elapsed
 from ternmq.core.errors import Conflict, Erased, KeyNotFound, TernError
 from ternmq.core.ids import ProducerId
@@ -50,7 +50,7 @@ WAIT_S = 30.0
 PAUSE_S = 0.2
 
 Row = bytes | Outgoing
-Held = tuple[DataKey | TernError, float]
+HeldKey = tuple[DataKey | TernError, float]
 """A key or why there is none, and until when that counts."""
 
 
@@ -90,8 +90,8 @@ class Keyring:
         self._background = Background("finding keys", self._failed)
         self._fetching: set[KeyName] = set()
         self._waiting: list[Callable[[], None]] = []
-        self._by_label: dict[tuple[str, str], Held] = {}
-        self._by_id: dict[KeyName, Held] = {}
+        self._by_label: dict[tuple[str, str], HeldKey] = {}
+        self._by_id: dict[KeyName, HeldKey] = {}
         self._newest: dict[tuple[str, str], DataKey] = {}
         """By topic and master key."""
         self.topics: dict[str, Encryption] = {}
@@ -269,11 +269,11 @@ class Keyring:
             for first in range(0, len(ids), ASKED_MAX):
                 await self._find(topic, ids[first : first + ASKED_MAX])
 
-    def open(self, view: BatchView, ranges: Ranges) -> OpenedBodies:
+    def open(self, view: BatchView, ranges: RowRanges) -> OpenedBodies:
         """What the bodies of these rows say, now also in the view."""
         return open_batch(view, ranges, self._known)
 
-    async def open_all(self, views: Sequence[tuple[BatchView, Ranges]]) -> None:
+    async def open_all(self, views: Sequence[tuple[BatchView, RowRanges]]) -> None:
         """Fetch what is needed for those that are encrypted, and open them."""
         sealed = [(view, ranges) for view, ranges in views if view.sealed]
         if sealed:
@@ -325,7 +325,7 @@ class Keyring:
         secret = await _by_service(kept.master_key, master.unwrap(kept.wrapped, context))
         return DataKey(kept.id, kept.topic, secret)
 
-    def _keep(self, where: dict[Any, Held], name: object, found: DataKey | TernError) -> None:
+    def _keep(self, where: dict[Any, HeldKey], name: object, found: DataKey | TernError) -> None:
         while len(where) >= KEYS_KEPT_MAX:
             del where[next(iter(where))]
         kept_s = KEY_KEPT_S if isinstance(found, DataKey | Erased) else REASON_KEPT_S
