@@ -395,13 +395,9 @@ class BrokerParts:
         )
 
     def _make_session_looks(self) -> SessionLooks:
-        return SessionLooks(
-            peers=lambda: self._member.listener.peers,
-            now=self._clock.monotonic,
-            traffic=self.traffic,
-            topics=self.topics,
-            consumers=self.consumers,
-        )
+        now, traffic = self._clock.monotonic, self.traffic
+        listener = self._member.listener
+        return SessionLooks(lambda: listener.peers, now, traffic, self.topics, self.consumers)
 
     def _make_stopped_keys(self) -> StoppedKeys:
         return StoppedKeys(
