@@ -58,6 +58,11 @@ class HttpConsumers:
         self._open: dict[tuple[str, str], HttpConsumer] = {}
         self._opening = asyncio.Lock()
 
+    @property
+    def busy(self) -> bool:
+        """Some group is consumed by HTTP callers now."""
+        return bool(self._open)
+
     async def get(self, topic: str, group: str) -> HttpConsumer:
         """The consumer of a group; it joins with the first pull."""
         async with self._opening:

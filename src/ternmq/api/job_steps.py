@@ -8,7 +8,7 @@ from ternmq.client.client import Client
 from ternmq.client.reading.letters import DeadLetterChoice
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.jobs.desk import JobDesk
-from ternmq.jobs.job import Job
+from ternmq.jobs.job import KeptJob
 from ternmq.jobs.resend import RATE, moment_of
 from ternmq.jobs.work import check_arguments
 
@@ -96,5 +96,5 @@ async def recall_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
     return ActionDone(text=f"{taken:,} letters are open again", facts={"taken": taken})
 
 
-def _counts(job: Job) -> dict[str, Any]:
+def _counts(job: KeptJob) -> dict[str, Any]:
     return {"total": job.total, **job.counts}

@@ -2,14 +2,15 @@
 
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from msgspec.structs import replace
 
 from ternmq.client.client import Client
-from ternmq.core.errors import BadRequest, DocumentNotFound, VersionMismatch
-from ternmq.jobs.job import JOB_KIND, Job, job_bytes, read_job
+from ternmq.core.errors import BadRequest, DocumentNotFound, TopicNotFound, VersionMismatch
+from ternmq.jobs.job import JOB_KIND, KeptJob, job_bytes, read_job
 from ternmq.jobs.work import WORKS, check_arguments
 
 LISTED_MAX = 1_000
@@ -32,16 +33,19 @@ class JobDesk:
         reason: str = "",
         wait_s: float = 0.0,
         now: datetime | None = None,
-    ) -> Job:
+    ) -> KeptJob:
         """Write a job down; it begins when a runner sees it, after `wait_s` at the earliest."""
         if work not in WORKS:
             raise BadRequest(f"there is no work {work[:40]!r}; there are: {', '.join(WORKS)}")
         if not 0 <= wait_s <= WAIT_S_MAX:
             raise BadRequest(f"a job waits for 0 to {WAIT_S_MAX:g} s before it begins")
         given = check_arguments(work, arguments)
+        if work == "resend":
+            with suppress(TopicNotFound):  # May whoever asks handle them? Else it is `Forbidden`.
+                await self._mq.admin.expired_dead_letters(given["group"])
         moment = now or datetime.now(UTC)
         now_ms = int(moment.timestamp() * 1000)
-        job = Job(
+        job = KeptJob(
             id=f"{work}-{moment:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
             work=work,
             arguments=given,
@@ -53,9 +57,9 @@ class JobDesk:
         await self._mq.admin.documents.put(JOB_KIND, job.id, job_bytes(job), version=0)
         return job
 
-    async def list(self) -> list[Job]:
+    async def list(self) -> list[KeptJob]:
         """All that are kept, the newest first."""
-        found: list[Job] = []
+        found: list[KeptJob] = []
         after = ""
         while len(found) < LISTED_MAX:
             page = await self._mq.admin.documents.page(JOB_KIND, after=after, bodies=True)
@@ -65,7 +69,7 @@ class JobDesk:
                 break
         return sorted(found, key=lambda job: (-job.created_at_ms, job.id))
 
-    async def show(self, id: str) -> Job:
+    async def show(self, id: str) -> KeptJob:
         """One of them; raises `DocumentNotFound`."""
         try:
             document = await self._mq.admin.documents.get(JOB_KIND, id)
@@ -75,7 +79,7 @@ class JobDesk:
             ) from None
         return read_job(document.body, id)
 
-    async def stop(self, id: str) -> Job:
+    async def stop(self, id: str) -> KeptJob:
         """Let a job end after the step under way; one that has not begun never does."""
         for _ in range(ATTEMPTS_MAX):
             document = await self._mq.admin.documents.get(JOB_KIND, id)

@@ -22,7 +22,7 @@ JobState = Literal["waiting", "running", "done", "failed", "stopped"]
 ENDED: frozenset[str] = frozenset({"done", "failed", "stopped"})
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
     """One job."""
 
     id: str
@@ -68,12 +68,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return min(1.0, self.handled / self.total) if self.total else 0.0
 
 
-def job_bytes(job: Job) -> bytes:
+def job_bytes(job: KeptJob) -> bytes:
     return msgspec.json.encode(job)
 
 
-def read_job(body: bytes, name: str) -> Job:
+def read_job(body: bytes, name: str) -> KeptJob:
     try:
-        return msgspec.json.decode(body, type=Job)
+        return msgspec.json.decode(body, type=KeptJob)
     except msgspec.MsgspecError as error:
         raise BadRequest(f"document {JOB_KIND}/{name} is not a job: {error}") from None

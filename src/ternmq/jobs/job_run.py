@@ -10,7 +10,7 @@ from ternmq.client.client import Client
 from ternmq.client.documents.leases import DocumentLease
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Conflict, Unavailable, VersionMismatch
-from ternmq.jobs.job import JOB_KIND, Job, job_bytes, read_job
+from ternmq.jobs.job import JOB_KIND, KeptJob, job_bytes, read_job
 
 T = TypeVar("T")
 NAP_S = 0.5
@@ -42,7 +42,7 @@ class JobRun:
     """What a work is given."""
 
     def __init__(
-        self, mq: Client, job: Job, version: int, *, lease: DocumentLease, clock: Clock
+        self, mq: Client, job: KeptJob, version: int, *, lease: DocumentLease, clock: Clock
     ) -> None:
         self.mq = mq
         self.job = job

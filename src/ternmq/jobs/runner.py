@@ -20,7 +20,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import Conflict, DocumentNotFound, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.jobs.desk import JobDesk
-from ternmq.jobs.job import JOB_KIND, KEPT_S, LEASE_KIND, Job, job_bytes, read_job
+from ternmq.jobs.job import JOB_KIND, KEPT_S, LEASE_KIND, KeptJob, job_bytes, read_job
 from ternmq.jobs.job_run import JobRun, JobStopped
 from ternmq.jobs.resend import JobHalted
 from ternmq.jobs.work import WORKS
@@ -171,6 +171,6 @@ class JobRunner:
         log.info("a job has ended", job=run.job.id, state=state, result=result)
 
 
-def _stopped(job: Job) -> str:
+def _stopped(job: KeptJob) -> str:
     did = ", ".join(f"{count:,} {name}" for name, count in job.counts.items())
     return f"stopped by a person: {did or 'nothing was done'}"

@@ -15,10 +15,10 @@ from ternmq.jobs.job_run import JobRun
 from ternmq.jobs.replay import run_replay_job
 from ternmq.jobs.resend import run_resend
 
-Work = Callable[[JobRun], Awaitable[str]]
+JobWork = Callable[[JobRun], Awaitable[str]]
 """Returns what came of it, in one sentence."""
 
-WORKS: dict[str, Work] = {
+WORKS: dict[str, JobWork] = {
     "resend": run_resend,
     "replay": run_replay_job,
     "drain": run_drain,

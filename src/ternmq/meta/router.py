@@ -27,7 +27,7 @@ from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.intake.topic_rules import made_for
 from ternmq.meta.access.access_commands import AccessCommands
 from ternmq.meta.access.key_commands import KeyCommands
-from ternmq.meta.access.token_commands import TokenCommands
+from ternmq.meta.access.token_commands import TokenCommands, own_rights
 from ternmq.meta.config import HEARTBEAT_MS
 from ternmq.meta.connected_clients import ConnectedClients
 from ternmq.meta.directory import MetaDirectory
@@ -71,12 +71,14 @@ from ternmq.wire.messages.limits import (
     GrantSet,
     LimitSet,
     TokenCreate,
+    TokenEnd,
     TokenFind,
     TokenRevoke,
     TopicSet,
     UserFind,
     UserNamed,
     UserSet,
+    WhoAmI,
 )
 from ternmq.wire.messages.order_keys import PlaceChange
 from ternmq.wire.messages.servers import (
@@ -224,6 +226,9 @@ class MetaRouter:
             Command.TOKEN_CREATE: granted(TokenCreate, self._tokens.create),
             Command.TOKEN_LIST: granted(TokenFind, self._tokens.find),
             Command.TOKEN_REVOKE: granted(TokenRevoke, self._tokens.revoke),
+            # Everybody, about the own connection.
+            Command.WHO_AM_I: self._say_rights,
+            Command.TOKEN_END: self._end_token,
             # Operators.
             Command.TOPIC_KEY_MAKE: later(TopicKeyMake, self._keys.make),
             Command.TOPIC_KEY_FIND: later(TopicKeyFind, self._keys.find),
@@ -296,6 +301,14 @@ class MetaRouter:
         return handle
 
     # -- what has a line of its own
+
+    def _say_rights(self, peer: Peer, frame: Frame) -> None:
+        unpack(frame.payload, WhoAmI)
+        peer.answer(frame.command, frame.correlation, pack(own_rights(peer.rights)))
+
+    def _end_token(self, peer: Peer, frame: Frame) -> None:
+        unpack(frame.payload, TokenEnd)
+        self._later(peer, frame, self._tokens.end(peer.rights))
 
     def _find_routes(self, peer: Peer, frame: Frame) -> None:
         find = unpack(frame.payload, RoutesFind)

@@ -29,7 +29,7 @@ from ternmq.wire.inspection.rows import LeaseInfo, MessageState
 from ternmq.wire.inspection.sessions import SenderCount, SessionInfo
 from ternmq.wire.messages.dead_letters import DeadDone, DeadGroup
 from ternmq.wire.messages.groups import Group, HalfLine, LedgerLine
-from ternmq.wire.messages.limits import AccessToken, AppLimit, TokenCreated, User
+from ternmq.wire.messages.limits import AccessToken, AppLimit, OwnRights, TokenCreated, User
 from ternmq.wire.messages.order_keys import GroupKeys, Placement
 from ternmq.wire.messages.read import Sought
 from ternmq.wire.messages.servers import Route
@@ -382,6 +382,16 @@ class Admin:
     def revoke_tokens(self, user: str, token_id: str = "") -> list[AccessToken]:
         """One, or all that were made until now; their connections end within a second."""
         return run(self._admin.revoke_tokens(user, token_id))
+
+    def whoami(self) -> OwnRights:
+        """By which user this client came in, and every line that counts for it; an empty user where
+        nobody has to log in."""
+        return run(self._admin.whoami())
+
+    def end_token(self) -> None:
+        """Give up the token by which this client came in: it is good for nothing afterwards, and
+        its connections end within a second."""
+        run(self._admin.end_token())
 
     def message_states(
         self, topic: str, sequences: Sequence[int], group: str = "", broker_group: str = ""

@@ -41,6 +41,8 @@ ACTIONS: dict[Command, Action] = {
     Command.PING: Action.CONNECT,
     Command.NOTICE: Action.CONNECT,
     Command.AUTH: Action.CONNECT,
+    Command.WHO_AM_I: Action.CONNECT,
+    Command.TOKEN_END: Action.CONNECT,
     Command.CHECK: Action.CONNECT,
     Command.REPLICATE: Action.CONNECT,
     Command.PUBLISH: Action.PUBLISH,

@@ -124,6 +124,9 @@ class Command(IntEnum):
     TOPIC_KEY_LIST = 152
     KEY_ERASE = 153
 
+    WHO_AM_I = 170
+    TOKEN_END = 171
+
 
 class Flag(IntFlag):
     """How to read a frame."""

@@ -246,7 +246,8 @@ async def _live_event(console: SeededConsole, path: str) -> str:
 async def test_a_console_waits_for_its_cluster_and_says_so(tmp_path: Any) -> None:
     import httpx
 
-    from ternmq.console.process import ConsoleConfig, making_site
+    from ternmq.console.config import ConsoleConfig
+    from ternmq.console.process import making_site
     from ternmq.core.clock import SystemClock
     from ternmq.testing import node
     from tests.integration.processes import free_ports
@@ -268,7 +269,7 @@ async def test_a_console_waits_for_its_cluster_and_says_so(tmp_path: Any) -> Non
 
 
 def test_only_loopback_is_listened_on() -> None:
-    from ternmq.console.process import ConsoleConfig
+    from ternmq.console.config import ConsoleConfig
     from ternmq.core.errors import BadConfig
 
     with pytest.raises(BadConfig, match="listens on loopback only"):

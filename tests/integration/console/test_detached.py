@@ -12,7 +12,8 @@ import pytest
 
 from ternmq import connect
 from ternmq.client.consuming.detached import HandleVerdict
-from ternmq.console.process import ConsoleConfig, making_site
+from ternmq.console.config import ConsoleConfig
+from ternmq.console.process import making_site
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest
 from tests.integration.processes import COMMAND, NodeFactory, clean_environment, free_ports

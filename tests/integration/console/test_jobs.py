@@ -16,12 +16,13 @@ import pytest
 
 import ternmq
 import ternmq.testing
-from ternmq.console.process import ConsoleConfig, serving_console
+from ternmq.console.config import ConsoleConfig
+from ternmq.console.process import serving_console
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, DocumentNotFound
 from ternmq.jobs import runner
 from ternmq.jobs.desk import JobDesk
-from ternmq.jobs.job import Job
+from ternmq.jobs.job import KeptJob
 from ternmq.jobs.runner import JobRunner
 from tests.integration.processes import Node, free_ports, tern
 from tests.waiting import until
@@ -73,7 +74,7 @@ def console_process(url: str) -> Iterator["subprocess.Popen[bytes]"]:
         process.wait()
 
 
-async def ended(desk: JobDesk, id: str, seconds: float = 60) -> Job:
+async def ended(desk: JobDesk, id: str, seconds: float = 60) -> KeptJob:
     async def over() -> bool:
         return (await desk.show(id)).over
 

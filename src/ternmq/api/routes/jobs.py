@@ -9,7 +9,7 @@ from ternmq.api.answers import json_answer, page, rfc3339
 from ternmq.api.cursors import names_cursor, read_names
 from ternmq.api.service import service_of
 from ternmq.jobs.desk import JobDesk
-from ternmq.jobs.job import Job
+from ternmq.jobs.job import KeptJob
 
 router = APIRouter(tags=["jobs"])
 Limit = Annotated[int, Query(ge=1, le=1_000)]
@@ -55,7 +55,7 @@ async def recall_job(request: Request, job: str) -> Response:
     return json_answer({"taken": taken})
 
 
-def _fields(job: Job) -> dict[str, Any]:
+def _fields(job: KeptJob) -> dict[str, Any]:
     return {
         "id": job.id,
         "work": job.work,

@@ -26,20 +26,20 @@ PINNED_MAX = 300
 GENTLE_S = 0.05
 """Between two steps of the first round."""
 
-Key = tuple[str, str]
+GroupKey = tuple[str, str]
 
 
 class SeenGroups:
     """Every group, as last seen."""
 
     def __init__(self) -> None:
-        self.views: dict[Key, GroupView] = {}
+        self.views: dict[GroupKey, GroupView] = {}
         self.sums = FigureSums()
         self._after = ""
         self._whole = False
-        self._pinned: dict[Key, float] = {}
+        self._pinned: dict[GroupKey, float] = {}
 
-    def pin(self, keys: Iterable[Key], now: float) -> None:
+    def pin(self, keys: Iterable[GroupKey], now: float) -> None:
         """A page shows these."""
         for key in keys:
             self._pinned.pop(key, None)
@@ -47,17 +47,17 @@ class SeenGroups:
         while len(self._pinned) > PINNED_MAX:
             del self._pinned[next(iter(self._pinned))]
 
-    async def look(self, admin: Admin, now: float) -> set[Key]:
+    async def look(self, admin: Admin, now: float) -> set[GroupKey]:
         """Ask for some; which ones were seen."""
         try:
             return await self._look(admin, now)
         except ProtocolError:  # A broker of an earlier release.
             groups, figures = await asyncio.gather(admin.groups(), admin.group_figures())
             self.views = group_views(groups, figures)
-            self.sums = _sums_of(self.views)
+            self.sums = sums_of(self.views)
             return set(self.views)
 
-    async def _look(self, admin: Admin, now: float) -> set[Key]:
+    async def _look(self, admin: Admin, now: float) -> set[GroupKey]:
         seen = await self._next_round(admin)
         while not self._whole:
             await asyncio.sleep(GENTLE_S)
@@ -81,7 +81,7 @@ class SeenGroups:
                 self.views.pop(key, None)
         return seen & set(self.views)
 
-    async def _next_round(self, admin: Admin) -> set[Key]:
+    async def _next_round(self, admin: Admin) -> set[GroupKey]:
         """The next ones by name; what is gone from there is forgotten."""
         after = self._after
         pages = await admin.figures_page("groups", "name", after=after, limit=ROUND)
@@ -98,7 +98,9 @@ class SeenGroups:
         self.sums = _added(page.sums for page in pages.values())
         return seen
 
-    def _learn(self, pages: Mapping[str, FiguresPage], end: Key | None = None) -> set[Key]:
+    def _learn(
+        self, pages: Mapping[str, FiguresPage], end: GroupKey | None = None
+    ) -> set[GroupKey]:
         groups: list[Group] = [each for page in pages.values() for each in page.groups]
         figures: list[GroupFigures] = [each for page in pages.values() for each in page.figures]
         found = group_views(groups, figures)
@@ -155,7 +157,7 @@ class SeenTopics:
         return {each.topic: None for page in pages.values() for each in page.topics}
 
 
-def _key(text: str) -> Key:
+def _key(text: str) -> GroupKey:
     topic, _, group = text.partition("/")
     return topic, group
 
@@ -172,7 +174,8 @@ SAME = ("topics", "groups", "consumers")
 SUMMED = tuple(name for name in FigureSums.__struct_fields__ if name not in SAME)
 
 
-def _sums_of(views: Mapping[Key, GroupView]) -> FigureSums:
+def sums_of(views: Mapping[GroupKey, GroupView]) -> FigureSums:
+    """Of these groups together."""
     return FigureSums(
         groups=len(views),
         ready=sum(view.ready for view in views.values()),

@@ -13,8 +13,9 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Protocol
 
-from ternmq.api.views.seen import Key, SeenGroups, SeenTopics
+from ternmq.api.views.seen import GroupKey, SeenGroups, SeenTopics
 from ternmq.api.views.snapshot import (
     FlowPoint,
     GroupView,
@@ -52,6 +53,21 @@ TRENDS_MAX = 2_000
 log = get_logger()
 
 
+class LooksShared(Protocol):
+    """A watch, or one narrowed."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    def wanted(self) -> None: ...
+
+    def shows(self, groups: Iterable[GroupView] = (), topics: Iterable[TopicView] = ()) -> None: ...
+
+    async def after(self, number: int) -> Snapshot: ...
+
+    async def fresh(self) -> Snapshot: ...
+
+
 class Watch:
     """`snapshot` is the last look; `after` waits for the next one."""
 
@@ -60,7 +76,7 @@ class Watch:
         self._clock = clock
         self.snapshot = Snapshot(at_ms=clock.now_ms(), number=0, trouble="not asked yet")
         self._flow: deque[FlowPoint] = deque(maxlen=FLOW_POINTS)
-        self._backlogs: dict[Key, deque[tuple[float, int]]] = {}
+        self._backlogs: dict[GroupKey, deque[tuple[float, int]]] = {}
         self._rates: dict[str, deque[float]] = {}
         self._groups = SeenGroups()
         self._topics = SeenTopics()
@@ -212,7 +228,7 @@ class Watch:
         seen.append(view.rate_in)
         return replace(view, rates=tuple(seen))
 
-    def _forget(self, groups: dict[Key, GroupView], topics: dict[str, TopicView]) -> None:
+    def _forget(self, groups: dict[GroupKey, GroupView], topics: dict[str, TopicView]) -> None:
         """What was deleted makes room."""
         for group in [key for key in self._backlogs if key not in groups]:
             del self._backlogs[group]

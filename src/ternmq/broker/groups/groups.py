@@ -247,6 +247,10 @@ class ConsumerGroups:
             group.wakes = moment
             heappush(self._wakes, (moment, id(group), group))
 
+    def is_due(self, now: int) -> bool:
+        """Is there a group that `due` may name?"""
+        return bool(self._wakes) and self._wakes[0][0] <= now
+
     def due(self, now: int) -> Iterator[ConsumerGroup]:
         """Groups whose lanes have something to do."""
         while self._wakes and self._wakes[0][0] <= now:

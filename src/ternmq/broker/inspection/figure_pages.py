@@ -41,8 +41,8 @@ SMALL = 500
 """So few are counted without a pause."""
 SORT_SLICE = 250
 
-Key = tuple[str, str]
-Order = Callable[["Counted"], tuple[float, ...]]
+GroupKey = tuple[str, str]
+FigureOrder = Callable[["Counted"], tuple[float, ...]]
 T = TypeVar("T")
 
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 class Counted:
     """A group, or a topic, as it was counted: what it is sorted by."""
 
-    key: Key
+    key: GroupKey
     ready: int = 0
     age_ms: int = 0
     dead: int = 0
@@ -63,20 +63,20 @@ class Count:
     """Everything as it was counted once."""
 
     at: float
-    groups: dict[Key, Counted] = field(default_factory=dict)
-    topics: dict[Key, Counted] = field(default_factory=dict)
+    groups: dict[GroupKey, Counted] = field(default_factory=dict)
+    topics: dict[GroupKey, Counted] = field(default_factory=dict)
     sums: FigureSums = field(default_factory=FigureSums)
-    orders: dict[tuple[str, str], list[Key]] = field(default_factory=dict)
+    orders: dict[tuple[str, str], list[GroupKey]] = field(default_factory=dict)
     """By kind and sort, as far as they were asked for."""
 
 
-GROUP_SORTS: dict[str, Order] = {
+GROUP_SORTS: dict[str, FigureOrder] = {
     "age": lambda it: (-max(it.age_ms, 0), -it.ready),
     "ready": lambda it: (-it.ready,),
     "dead": lambda it: (-it.dead, -it.ready),
     "rate": lambda it: (-it.rate,),
 }
-TOPIC_SORTS: dict[str, Order] = {
+TOPIC_SORTS: dict[str, FigureOrder] = {
     "rate": lambda it: (-it.rate,),
     "refused": lambda it: (-it.refused, -it.rate),
 }
@@ -130,7 +130,7 @@ class FigurePages:
 
     # -- choosing
 
-    async def _chosen(self, count: Count, request: FiguresPageFind) -> tuple[list[Key], str]:
+    async def _chosen(self, count: Count, request: FiguresPageFind) -> tuple[list[GroupKey], str]:
         found = count.groups if request.kind == "groups" else count.topics
         if request.sort == "name":
             keys = await self._by_name(count, request.kind, found)
@@ -148,7 +148,9 @@ class FigurePages:
         last = "/".join(shown[-1]) if request.sort == "name" else str(first + request.limit)
         return shown, last
 
-    async def _by_name(self, count: Count, kind: str, found: dict[Key, Counted]) -> list[Key]:
+    async def _by_name(
+        self, count: Count, kind: str, found: dict[GroupKey, Counted]
+    ) -> list[GroupKey]:
         known = count.orders.get((kind, "name"))
         if known is None:
             parts = await self._in_parts(list(found), sorted)
@@ -156,8 +158,8 @@ class FigurePages:
         return known
 
     async def _by_figure(
-        self, count: Count, request: FiguresPageFind, found: dict[Key, Counted]
-    ) -> list[Key]:
+        self, count: Count, request: FiguresPageFind, found: dict[GroupKey, Counted]
+    ) -> list[GroupKey]:
         """The worst ones; how far a list goes that is sorted so is bounded."""
         name = request.kind, f"{request.sort} {request.prefix}"
         known = count.orders.get(name)
@@ -192,7 +194,7 @@ class FigurePages:
                 await asyncio.sleep(0)
         return taken
 
-    def _lanes(self, key: Key) -> list[ConsumerGroup]:
+    def _lanes(self, key: GroupKey) -> list[ConsumerGroup]:
         """A group on its topic, and on its private lane if it has one; none that is gone."""
         topic = self._topics.find(key[0])
         if topic is None:
@@ -299,6 +301,6 @@ def check(request: FiguresPageFind) -> None:
             raise BadRequest("`after` is what `following` of the page before said")
 
 
-def read_key(text: str) -> Key:
+def read_key(text: str) -> GroupKey:
     topic, _, group = text.partition("/")
     return topic, group

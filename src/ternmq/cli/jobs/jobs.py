@@ -11,7 +11,7 @@ from ternmq.core.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
-    from ternmq.jobs.job import Job
+    from ternmq.jobs.job import KeptJob
 
 app = typer.Typer(
     help="Jobs: resends, replays, drains and bulk changes that survive who began them.",
@@ -24,7 +24,7 @@ JobId = Annotated[str, typer.Argument(metavar="JOB", help="As 'tern jobs list' s
 def list_jobs(url: Url = URL, as_json: Json = False) -> None:
     """List jobs, the newest first."""
 
-    async def job(mq: "Client") -> "list[Job]":
+    async def job(mq: "Client") -> "list[KeptJob]":
         from ternmq.jobs.desk import JobDesk
 
         return await JobDesk(mq).list()
@@ -44,7 +44,7 @@ def list_jobs(url: Url = URL, as_json: Json = False) -> None:
 def show(job_id: JobId, url: Url = URL, as_json: Json = False) -> None:
     """Show one job: how far it is, or what came of it."""
 
-    async def job(mq: "Client") -> "Job":
+    async def job(mq: "Client") -> "KeptJob":
         from ternmq.jobs.desk import JobDesk
 
         return await JobDesk(mq).show(job_id)
@@ -68,7 +68,7 @@ def start(
     given = dict(_pair(each) for each in arguments or [])
     wait_s = parse_duration_ms(wait) / 1000
 
-    async def job(mq: "Client") -> "Job":
+    async def job(mq: "Client") -> "KeptJob":
         from ternmq.jobs.desk import JobDesk
 
         return await JobDesk(mq).order(work, given, reason=reason, wait_s=wait_s)
@@ -80,7 +80,7 @@ def start(
 def stop(job_id: JobId, url: Url = URL, as_json: Json = False) -> None:
     """Let a job end after the step under way; what is done stays done."""
 
-    async def job(mq: "Client") -> "Job":
+    async def job(mq: "Client") -> "KeptJob":
         from ternmq.jobs.desk import JobDesk
 
         return await JobDesk(mq).stop(job_id)
@@ -114,7 +114,7 @@ def run(
 ) -> None:
     """Run jobs here until they have ended; one that another process runs is waited for."""
 
-    async def job(mq: "Client") -> "list[Job]":
+    async def job(mq: "Client") -> "list[KeptJob]":
         from ternmq.core.clock import SystemClock
         from ternmq.jobs.desk import JobDesk
         from ternmq.jobs.runner import JobRunner
@@ -134,13 +134,13 @@ def run(
             say(f"{each.id}: {each.state}, {each.result}")
 
 
-def facts(job: "Job") -> dict[str, Any]:
+def facts(job: "KeptJob") -> dict[str, Any]:
     shown: dict[str, Any] = plain(job)
     shown.pop("at")
     return shown | {"handled": job.handled}
 
 
-def _tell(job: "Job", *, as_json: bool) -> None:
+def _tell(job: "KeptJob", *, as_json: bool) -> None:
     if as_json:
         show_json(facts(job))
         return
@@ -160,7 +160,7 @@ def _tell(job: "Job", *, as_json: bool) -> None:
     )
 
 
-def _progress(job: "Job") -> str:
+def _progress(job: "KeptJob") -> str:
     return f"{job.handled} of {job.total}" if job.total else str(job.handled)
 
 

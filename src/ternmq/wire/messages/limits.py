@@ -197,6 +197,30 @@ class TokenRevoke(Record, frozen=True):
     """Empty: all that were made until now."""
 
 
+class WhoAmI(Record, frozen=True):
+    """Asks by which user, and with which rights, this connection came in."""
+
+
+class OwnRights(Record, frozen=True):
+    """Who the connection is, and every line that counts for it."""
+
+    user: str = ""
+    """Empty: nobody logs in here, so everybody may do everything."""
+    apps: list[str] = []
+    grants: list[Grant] = []
+    """Of the user and of the patterns that mean it."""
+    token_id: str = ""
+    """By which it came; empty: not by a token of ours."""
+    narrow: list[Grant] | None = None
+    """Of the token: only what one of these lines allows as well."""
+    ends_at_ms: Number = 0
+    """When the token ends; 0: there is none."""
+
+
+class TokenEnd(Record, frozen=True):
+    """Ends the token by which this connection came in: whoever has it may give it up."""
+
+
 class GrantSet(Record, frozen=True):
     """Add a line, or take one away."""
 
