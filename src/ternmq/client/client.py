@@ -44,13 +44,13 @@ from ternmq.client.model.outgoing import (
 )
 from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.model.times import shown
-from ternmq.client.model.tracing import TRACING, sending_many, sending_one
 from ternmq.client.producing.producer import Producer
 from ternmq.client.producing.send_buffer import Stats
 from ternmq.client.producing.send_many import SendMany
 from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.client.reading.calls import ReadingCalls
 from ternmq.client.session import ClientSession
+from ternmq.client.tracing import TRACING, sending_many, sending_one
 from ternmq.client.transactions.checker import CheckFunction
 from ternmq.client.transactions.detached import (
     Detached,

@@ -10,7 +10,7 @@ Holds for all clients of the process, also those that are there already.
 from collections.abc import Collection
 from typing import Any
 
-from ternmq.client.model.tracing import TRACING
+from ternmq.client.tracing import TRACING
 from ternmq.otel.tracer import OtelTracer
 
 

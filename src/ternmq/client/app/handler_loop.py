@@ -17,7 +17,7 @@ from ternmq.client.app.subscriber import Subscriber
 from ternmq.client.consuming.consumer import Consumer
 from ternmq.client.model.last_error import writable
 from ternmq.client.model.message import Message, MessageBatch
-from ternmq.client.model.tracing import TRACING
+from ternmq.client.tracing import TRACING
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 

@@ -20,8 +20,8 @@ from ternmq.client.model.arguments import check_value
 from ternmq.client.model.delivery import BACK, Delivery, Outcome, reject_outcome
 from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.message import Message, MessageBatch
-from ternmq.client.model.tracing import TRACING
 from ternmq.client.sealing.opening import closed_outcome, unreadable_runs
+from ternmq.client.tracing import TRACING
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
 from ternmq.core.clock import elapsed

@@ -9,7 +9,7 @@ from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Origin, Outgoing, Section, assemble, encode_messages
 from ternmq.batch.layout import Column, ColumnPart, Type
 from ternmq.batch.rows.merge import ChosenRows, merge, take
-from ternmq.batch.trace_context import pack_trace, read_trace
+from ternmq.batch.rows.trace_context import pack_trace, read_trace
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadRequest, ProtocolError
 from ternmq.core.ids import ProducerId

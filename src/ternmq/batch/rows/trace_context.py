@@ -2,7 +2,7 @@
 
 Applications see `00-TRACE-SPAN-FLAGS`, with `;` and the state behind it where there is one. In a
 batch it is 25 bytes (trace 16, span 8, flags 1), then the state. What a reader does not understand
-is no context. Pure.
+is no context.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Where somebody who follows messages through systems hooks in: spans around sends and handlers.
+"""The hook for tracing in a client: spans around sends and handlers, if a tracer is set.
 
 Nobody does unless `ternmq.otel` is switched on: then every call asks `TRACING.tracer` once, never
 for single messages of a list. Knows nothing of OpenTelemetry.
