@@ -80,7 +80,7 @@ class DefinitionChange:
 
 
 def read_definitions(data: bytes) -> Definitions:
-    """A file that somebody gave us; raises `BadRequest`, `TooLarge`."""
+    """A file from outside, checked; raises `BadRequest`, `TooLarge`."""
     if len(data) > FILE_SIZE_MAX:
         raise TooLarge(f"a file of definitions has at most {FILE_SIZE_MAX} bytes")
     try:

@@ -48,7 +48,7 @@ class ConsolePlace:
 
     @classmethod
     def beside(cls, plan: ClusterPlan, base: int, *, wanted: bool, secured: bool) -> "ConsolePlace":
-        """Behind the ports of its servers; with security on it would have to look as somebody."""
+        """Behind the ports of its servers; none with security on, which wants a user for it."""
         port = base + max(PORT_BEHIND, len(plan.everybody))
         missing = not_installed()
         if missing or not wanted or port > PORT_MAX:
