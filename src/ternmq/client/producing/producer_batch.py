@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
+from ternmq.batch.bare_bodies import pack_names
 from ternmq.batch.encoder import (
     Origin,
     Outgoing,
     encode_bodies,
     encode_messages,
+    encode_one,
     encode_sealed,
     with_seals,
 )
@@ -105,6 +107,11 @@ class ProducerBatch:
         """Make the bytes; raises `TooLarge` when the rows do not fit one batch. With a keyring
         bodies are encrypted; raises why they cannot be."""
         open_batch, published = self.open_batch, self.published
+        if keyring is None and open_batch.plain and open_batch.due is None:
+            single = self._encode_single(app, encoding)
+            if single is not None:
+                self.data = single
+                return
         origin = Origin(
             topic=published.topic,
             app=app,
@@ -138,6 +145,20 @@ class ProducerBatch:
             origin=origin,
             first_sequence=published.first_sequence,
             encoding=encoding if keyring is None else Encoding.PLAIN,
+        )
+
+    def _encode_single(self, app: str, encoding: Encoding) -> bytearray | None:
+        """A lone small body, by the shortest way; None: it is something else."""
+        rows, published = self.open_batch.rows, self.published
+        if len(rows) != 1:
+            return None
+        return encode_one(
+            rows[0],  # type: ignore[arg-type]
+            names=pack_names(published.topic, app),
+            producer=published.producer,
+            first_sequence=published.first_sequence,
+            born_at_ms=self.open_batch.born_at_ms,
+            encoding=encoding,
         )
 
     def _encode_plain(

@@ -177,12 +177,7 @@ class SendMany:
             await producer.wait_for_room(count, size)
 
     def _finished(self) -> BatchReceipt:
-        receipt = self._receipt
-        receipt.finish()
-        failures = receipt.failures
-        if failures and sum(len(rows) for rows, _ in failures) == len(receipt):
-            raise _one_for_all([error for _, error in failures])
-        return receipt
+        return whole(self._receipt)
 
     def _shared_size(self, rows: Sequence[Row], delay_line: DelayLine | None) -> int | None:
         """What a short list counts in the send buffer; None when it is no short one."""
@@ -363,6 +358,26 @@ class SendMany:
     async def _next_answer(self) -> None:
         self._answered = self._producer.loop.create_future()
         await self._answered
+
+
+async def send_many(
+    producer: Producer, topic: str, bodies: Sequence[Any], options: SendOptions
+) -> BatchReceipt:
+    """Send all, by the short way where that will do."""
+    if not options:
+        receipt = await producer.send_short(topic, bodies)
+        if receipt is not None:
+            return whole(receipt)
+    return await SendMany(producer, topic, options).send(bodies)
+
+
+def whole(receipt: BatchReceipt) -> BatchReceipt:
+    """All parts are answered; raises if every one of them failed."""
+    receipt.finish()
+    failures = receipt.failures
+    if failures and sum(len(rows) for rows, _ in failures) == len(receipt):
+        raise _one_for_all([error for _, error in failures])
+    return receipt
 
 
 def _one_for_all(errors: list[TernError]) -> TernError:

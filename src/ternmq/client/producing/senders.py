@@ -18,6 +18,7 @@ from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster, Kind
 from ternmq.core.errors import TernError
 from ternmq.core.lifecycle import Background
+from ternmq.rpc.connection import Connection
 from ternmq.wire.messages.order_keys import Home
 from ternmq.wire.messages.servers import Routes
 
@@ -59,6 +60,14 @@ class Senders:
         if not self._groups:
             self._learn()
         return bool(self._groups)
+
+    def cork(self) -> list[Connection]:
+        """Let what is sent from here on leave together; `uncork` these then."""
+        found = [sender.connection for sender in self._senders.values()]
+        connections = [connection for connection in found if connection is not None]
+        for connection in connections:
+            connection.cork()
+        return connections
 
     def next(self, topic: str, affinity: Affinity | None = None) -> Sender:
         """The server that gets the next batch; of several in a row, perhaps where the last went."""
