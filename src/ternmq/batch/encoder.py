@@ -17,7 +17,7 @@ import numpy as np
 from crc32c import crc32c
 
 from ternmq.batch import compression
-from ternmq.batch.bare_bodies import Names, one_row, pack_names, write_bare
+from ternmq.batch.bare_bodies import one_row, pack_names, write_bare
 from ternmq.batch.layout import (
     BATCH_SIZE_MAX,
     BODY_SIZE_MAX,
@@ -146,29 +146,6 @@ def encode_bodies(
     pieces += more
     batch = assemble(pieces, len(bodies), body_size, origin, first_sequence, born_at_ms, attributes)
     return _checked(batch, len(bodies), BATCH_SIZE_MAX)
-
-
-def encode_one(
-    body: bytes,
-    *,
-    names: Names,
-    producer: ProducerId,
-    first_sequence: int,
-    born_at_ms: int,
-    encoding: Encoding,
-) -> bytearray | None:
-    """The bytes of `encode_bodies` for a single small body; None: it is not small."""
-    if encoding is not Encoding.PLAIN and len(body) > compression.MEAN_BODY_SIZE_MIN:
-        return None
-    batch = write_bare(
-        one_row(len(body)),
-        body,
-        names=names,
-        producer=producer,
-        first_sequence=first_sequence,
-        born_at_ms=born_at_ms,
-    )
-    return _checked(batch, 1, BATCH_SIZE_MAX)
 
 
 def encode_sealed(

@@ -19,11 +19,10 @@ from typing import Any
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.codec import find_codec
 from ternmq.client.model.outgoing import SendOptions, call_codec, make_body, make_outgoing
-from ternmq.client.model.receipt import BatchReceipt, Published, Receipt
+from ternmq.client.model.receipt import Published, Receipt
 from ternmq.client.model.times import shown
 from ternmq.client.producing.accumulator import (
     ROW_COST,
-    SHARED_SIZE_PART,
     Accumulator,
     BatchShare,
     DelayLine,
@@ -40,7 +39,7 @@ from ternmq.client.producing.ordered_sender import OrderedSender, Queue
 from ternmq.client.producing.producer_batch import OnDone, ProducerBatch, SendWindow
 from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.producing.send_buffer import SendBuffer, Stats
-from ternmq.client.producing.senders import Senders
+from ternmq.client.producing.senders import NextTurn, Senders
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
 from ternmq.core.clock import Clock
@@ -48,10 +47,7 @@ from ternmq.core.errors import BadRequest, Closed, SendUnknown, TernError
 from ternmq.core.ids import check_name
 from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
-from ternmq.core.units import KIB
 
-SHORT_ROWS_MAX = 16
-SHORT_SIZE_MAX = 16 * KIB
 PARTIAL_MAX = 2  # Batches of a topic under way beyond which rows rather pile up.
 TOPICS_KEPT_MAX = 4096
 
@@ -80,12 +76,6 @@ class Producer:
         self.sizes = BodySizes(cluster, config.body_size_max)
         self.codec = find_codec(config.codec)
         self._encoding = config.encoding
-        self._longer_way = (
-            self.codec is not None
-            or config.on_full == "raise"
-            or config.batch_size_max < SHARED_SIZE_PART * SHORT_SIZE_MAX
-            or min(config.batch_rows_max, config.buffer_messages_max) < SHORT_ROWS_MAX
-        )
         self.clock = clock
         self.loop = asyncio.get_running_loop()
         self.closed = False
@@ -94,10 +84,9 @@ class Producer:
         self._forget_at = TOPICS_KEPT_MAX
         self.background = Background("the producer", self._broken)
         self._cut_when_due = self.background.callback(self._cut)
-        self._to_cut: list[Accumulator] = []
-        """In the next turn of the loop, so that all rows of this one share batches."""
         self._brokers = Senders(cluster, "realtime", config, self._renewed, self.background)
         self._delays = Senders(cluster, "delay", config, self._renewed, self.background)
+        self._next_turn = NextTurn(self._brokers, self._cut_when_due)
         self.ordered = OrderedSender(self, cluster)
         self._deadlines: Deadlines[Accumulator] = Deadlines(
             self._deadline, self._give_up, self.background
@@ -205,41 +194,11 @@ class Producer:
             open_batch.plain = False
         self._cut_soon(accumulator)
 
-    async def send_short(self, topic: str, bodies: Sequence[Any]) -> BatchReceipt | None:
-        """The short way of `send_many`, for a few bodies that are nothing but bytes. None: this
-        list, or how this client sends, needs more than that; nothing was done."""
-        count, small = len(bodies), self.sizes.small
-        if not 0 < count <= SHORT_ROWS_MAX or self._longer_way or type(topic) is not str:
-            return None
-        size = ROW_COST * count
-        for body in bodies:
-            if type(body) is not bytes or len(body) > small:
-                return None
-            size += len(body)
-        if size > SHORT_SIZE_MAX or self.closed:
-            return None
-        if not self.buffer.take(count, size):
-            await self.wait_for_room(count, size)
-        receipt, answered = BatchReceipt(count), self.loop.create_future()
-        try:
-            self.add_list(topic, bodies, size, BatchShare(receipt, answered), bare=True)
-        except TernError:  # The name of the topic is none.
-            self.give_room(count, size)
-            raise
-        await answered
-        return receipt
-
     def add_list(
-        self,
-        topic: str,
-        rows: Sequence[Row],
-        size: int,
-        share: BatchShare | None,
-        *,
-        bare: bool = False,
+        self, topic: str, rows: Sequence[Row], size: int, share: BatchShare | None
     ) -> None:
         """Let a list that fits one batch join the open one; its room is taken already. Without a
-        `share` nobody waits for it. `bare`: they are known to be bytes."""
+        `share` nobody waits for it."""
         config, now, count = self.config, self.loop.time(), len(rows)
         accumulator = self._accumulators.get(topic) or self._open(topic, None)
         open_batch = accumulator.fitting(
@@ -253,8 +212,8 @@ class Producer:
         open_batch.rows.extend(rows)
         open_batch.waiters.extend([share] * count)  # type: ignore[list-item]  # Never waits by row.
         open_batch.size += size
-        if not bare:
-            open_batch.plain = open_batch.plain and set(map(type, rows)) <= {bytes}
+        if open_batch.plain and (count > 1 or type(rows[0]) is not bytes):
+            open_batch.plain = set(map(type, rows)) <= {bytes}
         self._cut_soon(accumulator)
 
     def _open_batch(self, accumulator: Accumulator, since: float) -> OpenBatch:
@@ -269,18 +228,7 @@ class Producer:
             accumulator.under_way < PARTIAL_MAX or len(accumulator.open_batches) > 1
         ):
             accumulator.scheduled = True
-            if not self._to_cut:
-                self.loop.call_soon(self._cut_all)
-            self._to_cut.append(accumulator)
-
-    def _cut_all(self) -> None:
-        """What is cut in one turn leaves in one write, in this turn."""
-        accumulators, self._to_cut = self._to_cut, []
-        corked = self._brokers.cork()
-        for accumulator in accumulators:
-            self._cut_when_due(accumulator)
-        for connection in corked:
-            connection.uncork()
+            self._next_turn.cut(accumulator)
 
     def _cut(self, accumulator: Accumulator) -> None:
         """Turn open batches into batches, as many as may be under way."""

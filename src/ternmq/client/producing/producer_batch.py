@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
-from ternmq.batch.bare_bodies import pack_names
+from ternmq.batch.bare_bodies import one_row, pack_names, write_bare
+from ternmq.batch.compression import MEAN_BODY_SIZE_MIN
 from ternmq.batch.encoder import (
     Origin,
     Outgoing,
     encode_bodies,
     encode_messages,
-    encode_one,
     encode_sealed,
     with_seals,
 )
@@ -23,6 +23,10 @@ from ternmq.client.model.receipt import Dues, Published
 from ternmq.client.producing.accumulator import OpenBatch
 from ternmq.client.sealing.keyring import Keyring
 from ternmq.core.errors import BadRequest, ReadOnly, SendUnknown, TernError, TooLarge, Unavailable
+from ternmq.core.units import KIB
+
+SINGLE_SIZE_MAX = 64 * KIB
+"""Of a lone body that is known to fit any batch."""
 
 OnDone = Callable[["ProducerBatch", TernError | None], None]
 
@@ -150,15 +154,17 @@ class ProducerBatch:
     def _encode_single(self, app: str, encoding: Encoding) -> bytearray | None:
         """A lone small body, by the shortest way; None: it is something else."""
         rows, published = self.open_batch.rows, self.published
-        if len(rows) != 1:
+        body: bytes = rows[0]  # type: ignore[assignment]
+        small = SINGLE_SIZE_MAX if encoding is Encoding.PLAIN else MEAN_BODY_SIZE_MIN
+        if len(rows) != 1 or len(body) > small:
             return None
-        return encode_one(
-            rows[0],  # type: ignore[arg-type]
+        return write_bare(
+            one_row(len(body)),
+            body,
             names=pack_names(published.topic, app),
             producer=published.producer,
             first_sequence=published.first_sequence,
             born_at_ms=self.open_batch.born_at_ms,
-            encoding=encoding,
         )
 
     def _encode_plain(

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from ternmq.client.config import ClientConfig
+from ternmq.client.producing.accumulator import Accumulator
 from ternmq.client.producing.balancing import Affinity, Balancer, able, at_home
 from ternmq.client.producing.producer_batch import ProducerBatch
 from ternmq.client.producing.sender import Sender
@@ -163,3 +164,28 @@ class Senders:
             await asyncio.wait([self.finding])
         for sender in self._senders.values():
             sender.stop()
+
+
+class NextTurn:
+    """Accumulators that are cut in the next turn of the loop, so that all rows of this one share
+    batches. What is cut in one turn leaves in that turn, in one write."""
+
+    def __init__(self, senders: Senders, cut: Callable[[Accumulator], None]) -> None:
+        """`cut` must not raise."""
+        self._senders = senders
+        self._cut = cut
+        self._accumulators: list[Accumulator] = []
+        self._loop = asyncio.get_running_loop()
+
+    def cut(self, accumulator: Accumulator) -> None:
+        if not self._accumulators:
+            self._loop.call_soon(self._cut_all)
+        self._accumulators.append(accumulator)
+
+    def _cut_all(self) -> None:
+        accumulators, self._accumulators = self._accumulators, []
+        corked = self._senders.cork()
+        for accumulator in accumulators:
+            self._cut(accumulator)
+        for connection in corked:
+            connection.uncork()
