@@ -151,6 +151,13 @@ TWINS = [
         doc="Blocking `mq.transaction`: messages that become visible together.",
     ),
     Twin(
+        name="DetachedConsumer",
+        source="ternmq.client.consuming.detached",
+        file="detached_consumer",
+        attribute="_consumer",
+        doc="Blocking `mq.detached_consumer`: messages that outlive their consumer.",
+    ),
+    Twin(
         name="Detached",
         source="ternmq.client.transactions.detached",
         file="detached",

@@ -1,5 +1,7 @@
 """A small issuer of tokens, real: keys made by joserfc, published over HTTP by a thread."""
 
+import base64
+import hashlib
 import json
 import threading
 import time
@@ -7,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, RSAKey
@@ -23,15 +26,44 @@ class OidcIssuer:
         """Published besides."""
         self.asked = 0
         self.broken = False
+        self.codes: dict[str, dict[str, str]] = {}
+        self.person = "viewer"
+        self.nonce = ""
+        """Put into tokens in place of what was asked for."""
+        self.lasts_s = 600.0
+        self.gives_more = False
+        self.refreshed = 0
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                place = urlsplit(self.path)
+                if place.path == "/.well-known/openid-configuration":
+                    self._say(issuer.document)
+                    return
+                if place.path == "/authorize":
+                    self.send_response(302)
+                    self.send_header("Location", issuer.approve(dict(parse_qsl(place.query))))
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
                 issuer.asked += 1
                 published = KeySet(issuer.keys).as_dict(private=False)
                 published["keys"] += issuer.more
                 body = b"<html>" if issuer.broken else json.dumps(published).encode()
                 self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_POST(self) -> None:
+                size = int(self.headers["Content-Length"])
+                answer = issuer.exchange(dict(parse_qsl(self.rfile.read(size).decode())))
+                self._say(answer, 200 if "id_token" in answer else 400)
+
+            def _say(self, facts: dict[str, Any], status: int = 200) -> None:
+                body = json.dumps(facts).encode()
+                self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -50,6 +82,43 @@ class OidcIssuer:
             "oidc_audience": AUDIENCE,
             "oidc_jwks_url": f"{self.url}/keys",
         }
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Where things are."""
+        return {
+            "issuer": self.url,
+            "authorization_endpoint": f"{self.url}/authorize",
+            "token_endpoint": f"{self.url}/token",
+            "jwks_uri": f"{self.url}/keys",
+        }
+
+    def approve(self, asked: dict[str, str]) -> str:
+        """Whoever comes is `person`; back with a code."""
+        assert asked["response_type"] == "code" and asked["code_challenge_method"] == "S256"
+        code = f"code-{len(self.codes)}"
+        self.codes[code] = asked
+        back = {"code": code, "state": asked["state"], "iss": self.url}
+        return f"{asked['redirect_uri']}?{urlencode(back)}"
+
+    def exchange(self, given: dict[str, str]) -> dict[str, Any]:
+        """A code or a refresh token for an id token; each code once, with its verifier."""
+        if given["grant_type"] == "refresh_token":
+            self.refreshed += 1
+            return {"id_token": self._id_token()}
+        asked = self.codes.pop(given["code"], None)
+        digest = hashlib.sha256(given["code_verifier"].encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        if asked is None or challenge != asked["code_challenge"]:
+            return {"error": "invalid_grant"}
+        nonce = self.nonce or asked["nonce"]
+        return {"id_token": self._id_token(nonce=nonce)} | (
+            {"refresh_token": "more"} if self.gives_more else {}
+        )
+
+    def _id_token(self, **more: str) -> str:
+        now = time.time()
+        return self.token(self.person, iat=now, exp=now + self.lasts_s, **more)
 
     def claims(self, user: str = "shop", **changes: Any) -> dict[str, Any]:
         """Of a good token; None takes one away."""

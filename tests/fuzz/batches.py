@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 from crc32c import crc32c
 
-from ternmq.batch.encoder import Origin, Outgoing, Piece, assemble, encode_messages
+from ternmq.batch.encoder import Origin, Outgoing, Section, assemble, encode_messages
 from ternmq.batch.half import HalfInfo, pack_info
 from ternmq.batch.layout import (
     DIRECTORY,
@@ -26,6 +26,8 @@ from ternmq.core.ids import ProducerId
 from ternmq.core.units import align8
 
 TEXTS = [None, "", "k", "é", "a" * 200]
+IDS = [b"s" * 16, b"\0", bytes(range(256))]
+"""What requests ask for (`requests.BYTES`), so that some of it is found."""
 VALUES: list[PropertyValue] = [1, -5, 2.5, "text", True, b"\xff\0", 10**30, float("inf")]
 
 
@@ -56,7 +58,7 @@ def _honest(random: Random, origin: Origin, *, now_ms: int, delayed: bool, half:
             expire_at_ms=now_ms + 60_000 if random.random() < 0.2 else None,
             due_at_ms=due,
             born_at_ms=now_ms,
-            explicit_id=random.randbytes(16) if random.random() < 0.3 else None,
+            explicit_id=random.choice(IDS) if random.random() < 0.3 else None,
         )
         for _ in range(count)
     ]
@@ -129,15 +131,15 @@ def _odd_column(random: Random, origin: Origin) -> bytearray:
     parts = random.sample(list(ColumnPart), random.choice([1, 2, 3]))
     rows = 2
     pieces = [
-        Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, np.array([0, 1, 2], "<i4").tobytes()),
-        Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, b"ab"),
+        Section(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, np.array([0, 1, 2], "<i4").tobytes()),
+        Section(Column.BODY, ColumnPart.DATA, Type.BINARY, b"ab"),
     ]
     due = random.random() < 0.5
     if due:
         times = np.full(rows, random.choice([0, 1_700_000_000_000]), "<i8").tobytes()
-        pieces.append(Piece(Column.DUE, ColumnPart.VALUES, Type.INT64, times))
+        pieces.append(Section(Column.DUE, ColumnPart.VALUES, Type.INT64, times))
     pieces += [
-        Piece(column, part, kind, random.randbytes(random.choice([0, 1, 2, 4, 8, 12, 16])))
+        Section(column, part, kind, random.randbytes(random.choice([0, 1, 2, 4, 8, 12, 16])))
         for part in parts
     ]
     attributes = random.choice([0, 0, int(Attribute.EXPIRES), int(Attribute.IN_ORDER)])

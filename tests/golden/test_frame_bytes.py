@@ -136,6 +136,8 @@ NUMBERS = {
     "DISCONNECT": 128,
     "DELAY_SHOW": 129,
     "FIGURES": 130,
+    "SETTLE": 131,
+    "EXTEND": 132,
     "DOC_LIST": 140,
     "DOC_GET": 141,
     "DOC_PUT": 142,
@@ -144,6 +146,9 @@ NUMBERS = {
     "TOPIC_KEY_FIND": 151,
     "TOPIC_KEY_LIST": 152,
     "KEY_ERASE": 153,
+    "TOPIC_KEY_REWRAP": 154,
+    "WHO_AM_I": 170,
+    "TOKEN_END": 171,
 }
 
 

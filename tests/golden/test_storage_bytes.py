@@ -282,6 +282,7 @@ def test_kinds_of_pull_records_keep_their_numbers() -> None:
         "LOST": 8,
         "KILLED": 9,
         "STOPPED": 10,
+        "EXTENDED": 11,
         "RETRY": 16,
         "DEAD": 17,
         "CONFIRM": 18,

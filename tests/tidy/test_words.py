@@ -6,6 +6,8 @@ import re
 import tokenize
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
+from functools import cache
 
 from scripts.make_sync import TWINS
 from tests.tidy.source import PACKAGE, ROOT, Module, modules, settled
@@ -21,6 +23,7 @@ PURE_CLAIM = re.compile(r"\bPure\b|; pure\b")
 
 VAGUE_NAMES: set[str] = set()
 NAMED_TWICE: set[str] = set()
+TYPES_NAMED_TWICE: set[str] = set()
 """One word per idea: a class name means one thing in all of src/ternmq, with or without an
 underscore before it. The twins in `sync` have the names of the classes they wrap."""
 PRIVATE_WORDS = {
@@ -84,6 +87,35 @@ def test_a_class_name_is_defined_once() -> None:
     )
 
     assert not settled([name for name, count in names.items() if count > 1], allowed=NAMED_TWICE)
+
+
+def test_a_name_of_a_type_means_one_thing() -> None:
+    """A type that gets a name of its own (`Ranges = list[tuple[int, int]]`) has no name of a class,
+    and no name that is another type elsewhere. What frameworks read (`Annotated`) is none."""
+    shipped = [module for module in modules() if module.shipped]
+    classes = {
+        node.name
+        for module in shipped
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    meanings: dict[str, set[str]] = {}
+    for module in shipped:
+        for name, meaning in named_types(module):
+            meanings.setdefault(name, set()).add(meaning)
+    twice = [name for name, found in meanings.items() if len(found) > 1 or name in classes]
+
+    assert not settled(twice, allowed=TYPES_NAMED_TWICE)
+
+
+def named_types(module: Module) -> Iterator[tuple[str, str]]:
+    for node in module.tree.body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        name, meaning = node.targets[0].id, ast.unparse(node.value)
+        is_type = isinstance(node.value, ast.Subscript | ast.BinOp) and not name.startswith("_")
+        if is_type and re.match("[A-Z][a-z]", name) and not meaning.startswith("Annotated["):
+            yield name, meaning
 
 
 def test_nothing_is_named_in_a_private_language() -> None:
@@ -180,6 +212,7 @@ def comment_lines() -> list[str]:
     return [f"{module.name}: {comment}" for module in modules() for comment in comments(module)]
 
 
+@cache
 def comments(module: Module) -> list[str]:
     """The comments and docstrings; code and other strings may say what they like."""
     read = tokenize.generate_tokens(io.StringIO(module.text).readline)

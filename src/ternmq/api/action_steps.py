@@ -29,7 +29,7 @@ class ActionDone:
     done: bool = True
 
 
-Step = Callable[[Client, Arguments, bool], Awaitable[ActionDone]]
+ActionStep = Callable[[Client, Arguments, bool], Awaitable[ActionDone]]
 """With a dry run or without."""
 
 
@@ -49,7 +49,7 @@ def start_of(arguments: Arguments) -> Any:
 # Topics.
 
 
-def topic_switch(setting: str, value: bool, would: str, done: str) -> Step:
+def topic_switch(setting: str, value: bool, would: str, done: str) -> ActionStep:
     async def step(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
         topic = arguments["topic"]
         now = await mq.admin.topic(topic)
@@ -78,7 +78,7 @@ async def delete_topic(mq: Client, arguments: Arguments, dry: bool) -> ActionDon
 # Groups.
 
 
-def group_switch(value: bool, would: str, done: str) -> Step:
+def group_switch(value: bool, would: str, done: str) -> ActionStep:
     async def step(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
         topic, group = arguments["topic"], arguments["group"]
         found = await mq.admin.groups(topic, group)
@@ -141,7 +141,7 @@ async def delete_group(mq: Client, arguments: Arguments, dry: bool) -> ActionDon
 # Letters.
 
 
-def letters_step(verb: LetterVerb, *, dead: bool) -> Step:
+def letters_step(verb: LetterVerb, *, dead: bool) -> ActionStep:
     async def step(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
         of = {"group": arguments["group"]} if dead else {"topic": arguments["topic"]}
         box = LetterBox(mq=mq, **of)
@@ -182,7 +182,7 @@ async def _letters_preview(box: LetterBox, verb: LetterVerb, ids: list[str]) -> 
 # Delayed messages, transactions, servers.
 
 
-def delayed_step(action: DelayAction, would: str) -> Step:
+def delayed_step(action: DelayAction, would: str) -> ActionStep:
     async def step(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
         ids = ids_of(arguments)
         at = None
@@ -210,7 +210,7 @@ def _moment(text: str) -> datetime:
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
-def half_step(action: Literal["commit", "rollback"], would: str) -> Step:
+def half_step(action: Literal["commit", "rollback"], would: str) -> ActionStep:
     async def step(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
         if dry:
             return ActionDone(text=f"transaction {arguments['transaction']} {would}", done=False)
@@ -255,7 +255,7 @@ async def hand_over(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
     return ActionDone(text=f"{group} is led by another member", facts={"epoch": done.epoch})
 
 
-def drain_step(undo: bool, would: str) -> Step:
+def drain_step(undo: bool, would: str) -> ActionStep:
     async def step(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
         group = arguments["broker_group"]
         kind: Any = arguments.get("kind") or "realtime"

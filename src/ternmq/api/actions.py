@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from ternmq.api.action_steps import (
     ActionDone,
+    ActionStep,
     Arguments,
-    Step,
     delayed_step,
     delete_group,
     delete_topic,
@@ -39,7 +39,7 @@ class OrderedAction:
     name: str
     title: str
     needs: tuple[str, ...]
-    step: Step
+    step: ActionStep
     typed: str = ""
     """The argument whose value a person types, as this cannot be undone."""
     cli: str = ""

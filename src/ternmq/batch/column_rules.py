@@ -21,9 +21,9 @@ from ternmq.batch.properties import BYTES, FLOAT, INTEGER, INTEGER_DIGITS_MAX
 from ternmq.batch.seal import SEAL_SIZE
 from ternmq.core.errors import ProtocolError
 
-Place = tuple[int, int, int, int]
+ColumnPlace = tuple[int, int, int, int]
 """Offset, size, encoding and type of a buffer."""
-Parts = dict[tuple[int, int], Place]
+Parts = dict[tuple[int, int], ColumnPlace]
 
 _MINUS, _ZERO = b"-0"
 
@@ -152,7 +152,7 @@ def _check_values(batch: bytearray | memoryview, parts: Parts, column: int, kind
             raise ProtocolError(f"column {column}: a value must have {_SIZES[column][1]} bytes")
 
 
-def _numbers(view: memoryview, place: Place, kind: str) -> np.ndarray:
+def _numbers(view: memoryview, place: ColumnPlace, kind: str) -> np.ndarray:
     return np.frombuffer(view[place[0] : place[0] + place[1]], dtype=kind)
 
 

@@ -106,7 +106,7 @@ class Origin:
 
 
 @dataclass(slots=True)
-class Piece:
+class Section:
     """One buffer of one column."""
 
     column: int
@@ -120,7 +120,7 @@ class Piece:
 class Columns:
     """Rows that are columns already; see `encode_columns`."""
 
-    pieces: list[Piece]
+    pieces: list[Section]
     count: int
     body_size: int
     born_at_ms: int
@@ -176,17 +176,17 @@ def with_seals(
     ]
 
 
-def _alike(count: int, due: Due | None, transaction: bytes | None) -> tuple[list[Piece], int]:
+def _alike(count: int, due: Due | None, transaction: bytes | None) -> tuple[list[Section], int]:
     """What rows have that share everything but their bodies, and the attributes of the batch."""
-    pieces: list[Piece] = []
+    pieces: list[Section] = []
     attributes = 0
     if due is not None:
         times = np.full(count, due.ms, "<i8").tobytes()
-        pieces.append(Piece(Column.DUE, ColumnPart.VALUES, Type.INT64, times))
+        pieces.append(Section(Column.DUE, ColumnPart.VALUES, Type.INT64, times))
         attributes = int(Attribute.RELATIVE) if due.relative else 0
     if transaction is not None:
         attributes |= int(Attribute.HALF)
-        pieces.append(Piece(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, transaction))
+        pieces.append(Section(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, transaction))
     return pieces, attributes
 
 
@@ -233,10 +233,10 @@ def encode_messages(
     born = messages[0].born_at_ms
     if any(message.born_at_ms != born for message in messages):
         values = np.fromiter((message.born_at_ms for message in messages), "<i8", len(messages))
-        pieces.append(Piece(Column.BORN, ColumnPart.VALUES, Type.INT64, values.tobytes()))
+        pieces.append(Section(Column.BORN, ColumnPart.VALUES, Type.INT64, values.tobytes()))
     if any(message.priority for message in messages):
         priorities = bytes(message.priority for message in messages)
-        pieces.append(Piece(Column.PRIORITY, ColumnPart.VALUES, Type.UINT8, priorities))
+        pieces.append(Section(Column.PRIORITY, ColumnPart.VALUES, Type.UINT8, priorities))
     pieces += _time_pieces(Column.EXPIRE, [message.expire_at_ms for message in messages])
     relative = messages[0].delay_ms is not None
     pieces += _due_pieces(messages, relative=relative)
@@ -257,7 +257,7 @@ def encode_messages(
     attributes |= Attribute.IN_ORDER if origin.in_order else 0
     if transaction is not None:
         attributes |= Attribute.HALF
-        pieces.append(Piece(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, transaction))
+        pieces.append(Section(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, transaction))
     batch = assemble(pieces, len(messages), body_size, origin, first_sequence, born, attributes)
     return _checked(batch, len(messages), size_max)
 
@@ -266,7 +266,10 @@ def encode_columns(
     columns: Columns, *, origin: Origin, first_sequence: int, transaction: bytes
 ) -> bytearray:
     """A half batch of buffers that already have the layout of a batch."""
-    pieces = [*columns.pieces, Piece(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, transaction)]
+    pieces = [
+        *columns.pieces,
+        Section(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, transaction),
+    ]
     attributes = columns.attributes | int(Attribute.HALF)
     batch = assemble(
         pieces,
@@ -306,7 +309,7 @@ def split_rows(
     return ranges
 
 
-def _body_pieces(bodies: Sequence[bytes], encoding: Encoding) -> tuple[list[Piece], int]:
+def _body_pieces(bodies: Sequence[bytes], encoding: Encoding) -> tuple[list[Section], int]:
     count = len(bodies)
     if not 0 < count <= ROWS_MAX:
         raise TooLarge(f"a batch holds 1 to {ROWS_MAX} messages, not {count}")
@@ -320,13 +323,13 @@ def _body_pieces(bodies: Sequence[bytes], encoding: Encoding) -> tuple[list[Piec
         if smaller is not None:
             table, compressed = smaller
             return [
-                Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, packed),
-                Piece(Column.BODY, ColumnPart.CHUNKS, Type.BINARY, table),
-                Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, compressed, encoding),
+                Section(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, packed),
+                Section(Column.BODY, ColumnPart.CHUNKS, Type.BINARY, table),
+                Section(Column.BODY, ColumnPart.DATA, Type.BINARY, compressed, encoding),
             ], len(data)
     return [
-        Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, packed),
-        Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, data),
+        Section(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, packed),
+        Section(Column.BODY, ColumnPart.DATA, Type.BINARY, data),
     ], len(data)
 
 
@@ -346,47 +349,47 @@ def validity_bits(present: Sequence[bool]) -> bytes:
     return np.packbits(np.asarray(present, dtype=bool), bitorder="little").tobytes()
 
 
-def _text_pieces(column: Column, values: list[str | None]) -> list[Piece]:
+def _text_pieces(column: Column, values: list[str | None]) -> list[Section]:
     if not any(value is not None for value in values):
         return []
     encoded = [None if value is None else value.encode() for value in values]
     return _binary_pieces(column, Type.UTF8, encoded)
 
 
-def _binary_pieces(column: Column, kind: Type, values: list[bytes | None]) -> list[Piece]:
-    pieces: list[Piece] = []
+def _binary_pieces(column: Column, kind: Type, values: list[bytes | None]) -> list[Section]:
+    pieces: list[Section] = []
     if None in values:
         present = [value is not None for value in values]
-        pieces.append(Piece(column, ColumnPart.VALIDITY, kind, validity_bits(present)))
+        pieces.append(Section(column, ColumnPart.VALIDITY, kind, validity_bits(present)))
     filled = [value or b"" for value in values]
     packed, _ = _offsets(map(len, filled), len(filled))
-    pieces.append(Piece(column, ColumnPart.OFFSETS, kind, packed))
-    pieces.append(Piece(column, ColumnPart.DATA, kind, b"".join(filled)))
+    pieces.append(Section(column, ColumnPart.OFFSETS, kind, packed))
+    pieces.append(Section(column, ColumnPart.DATA, kind, b"".join(filled)))
     return pieces
 
 
-def _tag_pieces(tags: list[str | None]) -> list[Piece]:
+def _tag_pieces(tags: list[str | None]) -> list[Section]:
     if not any(tag is not None for tag in tags):
         return []
     codes: dict[str, int] = {}
     values = [0 if tag is None else codes.setdefault(tag, len(codes)) for tag in tags]
     words = [tag.encode() for tag in codes]
     packed, _ = _offsets(map(len, words), len(words))
-    pieces: list[Piece] = []
+    pieces: list[Section] = []
     if None in tags:
         present = validity_bits([tag is not None for tag in tags])
-        pieces.append(Piece(Column.TAG, ColumnPart.VALIDITY, Type.DICTIONARY, present))
+        pieces.append(Section(Column.TAG, ColumnPart.VALIDITY, Type.DICTIONARY, present))
     return [
         *pieces,
-        Piece(
+        Section(
             Column.TAG, ColumnPart.VALUES, Type.DICTIONARY, struct.pack(f"<{len(values)}i", *values)
         ),
-        Piece(Column.TAG, ColumnPart.DICTIONARY_OFFSETS, Type.DICTIONARY, packed),
-        Piece(Column.TAG, ColumnPart.DICTIONARY_DATA, Type.DICTIONARY, b"".join(words)),
+        Section(Column.TAG, ColumnPart.DICTIONARY_OFFSETS, Type.DICTIONARY, packed),
+        Section(Column.TAG, ColumnPart.DICTIONARY_DATA, Type.DICTIONARY, b"".join(words)),
     ]
 
 
-def _property_pieces(rows: list[Mapping[str, PropertyValue] | None]) -> list[Piece]:
+def _property_pieces(rows: list[Mapping[str, PropertyValue] | None]) -> list[Section]:
     if not any(rows):
         return []
     names: list[bytes] = []
@@ -409,22 +412,22 @@ def _property_pieces(rows: list[Mapping[str, PropertyValue] | None]) -> list[Pie
         (ColumnPart.VALUE_DATA, b"".join(values)),
         (ColumnPart.VALUE_TYPES, bytes(types)),
     ]
-    return [Piece(Column.PROPERTIES, part, Type.MAP, data) for part, data in parts]
+    return [Section(Column.PROPERTIES, part, Type.MAP, data) for part, data in parts]
 
 
-def _time_pieces(column: Column, values: list[int | None]) -> list[Piece]:
+def _time_pieces(column: Column, values: list[int | None]) -> list[Section]:
     if not any(value is not None for value in values):
         return []
-    pieces: list[Piece] = []
+    pieces: list[Section] = []
     if None in values:
         present = validity_bits([value is not None for value in values])
-        pieces.append(Piece(column, ColumnPart.VALIDITY, Type.INT64, present))
+        pieces.append(Section(column, ColumnPart.VALIDITY, Type.INT64, present))
     packed = struct.pack(f"<{len(values)}q", *(value or 0 for value in values))
-    pieces.append(Piece(column, ColumnPart.VALUES, Type.INT64, packed))
+    pieces.append(Section(column, ColumnPart.VALUES, Type.INT64, packed))
     return pieces
 
 
-def _due_pieces(messages: Sequence[Outgoing], *, relative: bool) -> list[Piece]:
+def _due_pieces(messages: Sequence[Outgoing], *, relative: bool) -> list[Section]:
     """All rows or none have a due time, and all of them the same kind of it."""
     times = [message.due_at_ms for message in messages]
     delays = [message.delay_ms for message in messages]
@@ -436,7 +439,7 @@ def _due_pieces(messages: Sequence[Outgoing], *, relative: bool) -> list[Piece]:
 
 
 def assemble(
-    pieces: list[Piece],
+    pieces: list[Section],
     count: int,
     body_size: int,
     origin: Origin,

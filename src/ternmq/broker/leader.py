@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.dead_letters import DeadLetterWriter
+from ternmq.broker.acks.detached import DetachedLeases
 from ternmq.broker.config import BrokerConfig, Flush
 from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.consume_limits import ConsumeLimits
@@ -348,6 +349,7 @@ class BrokerParts:
                 ack_handler=self.ack_handler,
                 sql_filters=self._config.sql_filters,
             ),
+            detached_leases=DetachedLeases(self.groups, self.topics, self.ack_handler),
             read_handler=self.read_handler,
             slots=self.slots,
             admin=self.admin,

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ternmq.broker.acks.detached import DetachedLeases
 from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.inspection.delivery_trace import DeliveryTrace
@@ -50,10 +51,10 @@ from ternmq.wire.record import Record, pack, unpack
 
 _ONE_WAY = int(Flag.ONE_WAY)
 _WHILE_STOPPING = frozenset(
-    map(int, (Command.ACK, Command.RENEW, Command.LEAVE, Command.REPLICATED))
+    map(int, (Command.ACK, Command.RENEW, Command.LEAVE, Command.SETTLE, Command.REPLICATED))
 )
 """What is taken while the broker stops: consumers finish, nothing begins."""
-_MAY_BE_ONE_WAY = _WHILE_STOPPING
+_MAY_BE_ONE_WAY = _WHILE_STOPPING - {int(Command.SETTLE)}
 
 Handle = Callable[[Peer, Frame], None]
 R = TypeVar("R", bound=Record)
@@ -70,6 +71,7 @@ class BrokerHandlers:
     unfenced: Unfenced
     check_back: CheckBack
     consumer_commands: ConsumerCommands
+    detached_leases: DetachedLeases
     read_handler: ReadHandler
     slots: Slots
     admin: AdminCommands
@@ -122,10 +124,12 @@ class BrokerRouter:
             Command.ACK: consumer.ack,
             Command.RENEW: now_for(pull.Renew, consumer.renew),
             Command.LEAVE: now_for(pull.Leave, consumer.leave),
+            Command.SETTLE: later_for(pull.Settle, to.detached_leases.settle),
+            Command.EXTEND: later_for(pull.Extend, to.detached_leases.extend),
             Command.READ: to.read_handler.handle,
             Command.SEEK: later(read.Seek, to.read_handler.seek),
             # Groups.
-            Command.GROUP_CREATE: later(groups.GroupCreate, admin.create),
+            Command.GROUP_CREATE: later_for(groups.GroupCreate, admin.create),
             Command.GROUP_LIST: later(groups.GroupFind, admin.groups),
             Command.GROUP_DELETE: later(groups.GroupNamed, admin.delete),
             Command.GROUP_RESET: later(groups.GroupReset, admin.reset),

@@ -27,6 +27,7 @@ from ternmq.client.confirming.confirm import (
     take_confirm_request,
 )
 from ternmq.client.consuming.consumer import Consumer
+from ternmq.client.consuming.detached import DetachedConsumer
 from ternmq.client.consuming.subscription_plan import (
     ConsumerOptions,
     consumer_options,
@@ -397,6 +398,19 @@ class Client(ReadingCalls):
         taken = consumer_options(dict(options), self._config.codec)
         plan = make_plan(topics, group, taken, timeout=self._config.request_timeout)
         return session.make_consumer(plan)
+
+    def detached_consumer(
+        self, topic: str, *, group: str, **options: Unpack[ConsumerOptions]
+    ) -> DetachedConsumer:
+        """A consumer whose messages outlive it and are settled by handle, in any process.
+
+        For gateways, which keep nothing. Options: as for `consumer`, as far as they are about the
+        group: start, tag, filter, ordered, attempts_max, codec.
+        """
+        check_value("topic", topic, str)
+        taken = consumer_options(dict(options), self._config.codec)
+        plan = make_plan(topic, group, taken, timeout=self._config.request_timeout)
+        return DetachedConsumer(self.cluster, plan)
 
     @property
     def admin(self) -> Admin:

@@ -6,6 +6,7 @@ inside, and its traceback goes to the log.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.applications import Starlette
@@ -16,11 +17,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route, compile_path
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
+from ternmq.api.callers import Caller
 from ternmq.api.problems import status_of
 from ternmq.console.guard import WebGuard
 from ternmq.console.live import LivePages
+from ternmq.console.login.entrance import CALLER, ConsoleDoor
+from ternmq.console.login.login_site import LoginSite
 from ternmq.console.page import AskedUrl, Console, PageFunction, ShownPage
 from ternmq.console.pages import (
     action,
@@ -83,8 +87,17 @@ class ConsoleSite:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._renderer = Renderer()
+        self.renderer = Renderer()
         self.live = LivePages(console.watch, self._live)
+
+    def _for(self, caller: Caller | None) -> Console:
+        """As this caller has it; None: nobody logs in here."""
+        if caller is None:
+            return self._console
+        own = caller.service
+        return replace(
+            self._console, mq=own.mq, watch=own.watch, browser=own.browser, rights=own.rights
+        )
 
     def routes(self) -> list[Route]:
         pages = [Route(path, self._answering(function)) for path, function in ROUTES.items()]
@@ -109,13 +122,14 @@ class ConsoleSite:
         return answer
 
     async def _html(self, request: Request, asked: AskedUrl, function: PageFunction) -> Response:
+        console = self._for(request.scope.get(CALLER))
         try:
-            await self._console.watch.fresh()
-            page = await function(self._console, asked)
+            await console.watch.fresh()
+            page = await function(console, asked)
         except TernError as error:
             page = error_page(error)
         theme = request.cookies.get("theme", "")
-        html = self._renderer.page(self._console, asked, page, theme)
+        html = self.renderer.page(console, asked, page, theme)
         return HTMLResponse(html, page.status, headers={"Cache-Control": "no-store"})
 
     async def _do(self, request: Request) -> Response:
@@ -135,7 +149,8 @@ class ConsoleSite:
     async def _raw(self, request: Request) -> Response:
         """The bytes of one body, to be kept and never to be shown by a browser."""
         try:
-            found = await message.find_message(self._console, str(request.path_params["id"]))
+            console = self._for(request.scope.get(CALLER))
+            found = await message.find_message(console, str(request.path_params["id"]))
         except TernError as error:
             return await self._html(request, AskedUrl(path=request.url.path), failing(error))
         headers = {"Content-Disposition": f'attachment; filename="{found[0].message.id}.bin"'}
@@ -150,16 +165,23 @@ class ConsoleSite:
         except TernError as error:
             return await self._html(request, AskedUrl(path="/live"), failing(error))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        stream = self.live.stream(url)
+        stream = self.live.stream(url, request.scope.get(CALLER))
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
-    async def _live(self, url: str) -> str:
+    async def _live(self, url: str, caller: Caller | None) -> str:
         function, asked = find_page(url)
+        console = self._for(caller)
         try:
-            page = await function(self._console, asked)
+            page = await function(console, asked)
         except TernError as error:
             page = error_page(error)
-        return self._renderer.live(self._console, asked, page)
+        return self.renderer.live(console, asked, page)
+
+    async def refuse(self, scope: Scope, error: TernError) -> Response:
+        """A page for who got no further than the door."""
+        facts = {"text": error.message, "code": error.code}
+        html = self.renderer.bare("refused.html", facts)
+        return HTMLResponse(html, status_of(error), headers={"Cache-Control": "no-store"})
 
     async def failed(self, request: Request, problem: Exception) -> Response:
         """What is no page, or a bug."""
@@ -172,7 +194,8 @@ class ConsoleSite:
             template="error.html", title=text, facts={"text": text, "code": str(status)}
         )
         asked = AskedUrl(path=request.url.path)
-        html = self._renderer.page(self._console, asked, page, request.cookies.get("theme", ""))
+        console = self._for(request.scope.get(CALLER))
+        html = self.renderer.page(console, asked, page, request.cookies.get("theme", ""))
         return HTMLResponse(html, status)
 
 
@@ -204,21 +227,20 @@ async def form_of(request: Request) -> dict[str, str]:
         return joined_fields(form.multi_items())
 
 
-def make_site(
-    console: Console, api: ASGIApp, hosts: tuple[str, ...] = ()
-) -> tuple[ASGIApp, LivePages]:
-    """The application, and its live pages to be closed with it."""
-    site = ConsoleSite(console)
-    app = Starlette(
+def make_site(site: ConsoleSite, api: ASGIApp, login: LoginSite | None = None) -> ASGIApp:
+    """The application; with `login` nobody sees more of it than how to log in."""
+    doors = [] if login is None else [Middleware(ConsoleDoor, doors=login.doors, fail=site.refuse)]
+    return Starlette(
         routes=[
             Mount("/api/v1", api),
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
+            *([] if login is None else login.routes()),
             *site.routes(),
         ],
         middleware=[
-            Middleware(WebGuard, hosts=hosts),
+            Middleware(WebGuard, any_host=login is not None),
             Middleware(GZipMiddleware, minimum_size=600),
+            *doors,
         ],
         exception_handlers={HTTPException: site.failed, Exception: site.failed},
     )
-    return app, site.live

@@ -2,13 +2,12 @@
 
 Without logins, whoever reaches the port may do everything, so it listens on loopback only. That is
 not enough: a page from elsewhere, open in a browser on this machine, can send requests here too, or
-let its own name point to 127.0.0.1. Therefore the `Host` must be a name of this machine's loopback
-(or one that was named at the start), and a request that changes something must not come from
-another site: `Sec-Fetch-Site` and `Origin` say so, and browsers do not let pages forge them.
-Programs send neither. Every answer says that nothing may be loaded from elsewhere, or framed.
+let its own name point to 127.0.0.1. Therefore the `Host` must be a name of this machine's loopback;
+where people log in it may be any, as a cookie is of the host that set it. A request that changes
+something must not come from another site: `Sec-Fetch-Site` and `Origin` say so, and browsers do not
+let pages forge them. Programs send neither, and a token proves that no browser was tricked. Every
+answer says that nothing may be loaded from elsewhere, or framed.
 """
-
-from collections.abc import Collection
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
@@ -29,13 +28,13 @@ HEADERS = {
 }
 
 
-def why_refused(method: str, headers: Headers, hosts: Collection[str]) -> str:
+def why_refused(method: str, headers: Headers, *, any_host: bool = False) -> str:
     """Empty if a request may pass."""
     host = headers.get("host", "")
     name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
-    if not (is_loopback(name) or name.lower() in hosts):
+    if not (any_host or is_loopback(name)):
         return f"the Host {host[:80]!r} is not this console's: use 127.0.0.1"
-    if method in SAFE_METHODS:
+    if method in SAFE_METHODS or by_token(headers):
         return ""
     site = headers.get("sec-fetch-site")
     if site is not None and site not in OWN_SITES:
@@ -46,18 +45,23 @@ def why_refused(method: str, headers: Headers, hosts: Collection[str]) -> str:
     return ""
 
 
+def by_token(headers: Headers) -> bool:
+    """A token is no cookie: no browser sends it by itself."""
+    return headers.get("authorization", "").lower().startswith("bearer ")
+
+
 class WebGuard:
     """Wraps an application."""
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, *, any_host: bool = False) -> None:
         self._app = app
-        self._hosts = frozenset(host.lower() for host in hosts)
+        self._any_host = any_host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refused = why_refused(scope["method"], Headers(scope=scope), self._hosts)
+        refused = why_refused(scope["method"], Headers(scope=scope), any_host=self._any_host)
         if refused:
             problem = {"title": "Forbidden", "status": 403, "detail": refused, "code": "forbidden"}
             await JSONResponse(problem, 403, media_type=MEDIA_TYPE)(scope, receive, send)

@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
-from ternmq.api.views.watch import Watch
+from ternmq.api.callers import Caller
+from ternmq.api.views.watch import LooksShared
 from ternmq.core.log import get_logger
 
 URLS_MAX = 200
@@ -19,8 +20,8 @@ GONE = b"event: gone\ndata: too many tabs are open; reload later\n\n"
 
 log = get_logger()
 
-Render = Callable[[str], Awaitable[str]]
-"""From a URL to the live part of its page."""
+Render = Callable[[str, Caller | None], Awaitable[str]]
+"""From a URL to the live part of its page, as a caller sees it."""
 
 
 @dataclass(slots=True)
@@ -38,10 +39,10 @@ class SharedPage:
 class LivePages:
     """All live pages of one console."""
 
-    def __init__(self, watch: Watch, render: Render) -> None:
+    def __init__(self, watch: LooksShared, render: Render) -> None:
         self._watch = watch
         self._render = render
-        self._shared: dict[str, SharedPage] = {}
+        self._shared: dict[tuple[str, str], SharedPage] = {}
         self._tabs = 0
         self._stopping = False
 
@@ -49,20 +50,22 @@ class LivePages:
     def tabs(self) -> int:
         return self._tabs
 
-    async def stream(self, url: str) -> AsyncIterator[bytes]:
-        """Events for one tab, until it goes."""
+    async def stream(self, url: str, caller: Caller | None = None) -> AsyncIterator[bytes]:
+        """Events for one tab, until it goes; tabs of one caller share what they show."""
+        key = ("" if caller is None else caller.key, url)
         if (
             self._stopping
             or self._tabs >= TABS_MAX
-            or (url not in self._shared and len(self._shared) >= URLS_MAX)
+            or (key not in self._shared and len(self._shared) >= URLS_MAX)
         ):
             yield GONE
             return
-        shared = self._shared.setdefault(url, SharedPage())
+        shared = self._shared.setdefault(key, SharedPage())
         shared.tabs += 1
         self._tabs += 1
         if shared.task is None:
-            shared.task = asyncio.create_task(self._follow(url, shared), name=f"live {url}")
+            following = self._follow(url, caller, shared)
+            shared.task = asyncio.create_task(following, name=f"live {url}")
         try:
             yield b"retry: 2000\n\n"
             seen = 0
@@ -80,7 +83,7 @@ class LivePages:
             shared.tabs -= 1
             if not shared.tabs and shared.task is not None:
                 shared.task.cancel()
-                self._shared.pop(url, None)
+                self._shared.pop(key, None)
 
     async def close(self) -> None:
         """End all streams and all work."""
@@ -93,14 +96,14 @@ class LivePages:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._shared.clear()
 
-    async def _follow(self, url: str, shared: SharedPage) -> None:
+    async def _follow(self, url: str, caller: Caller | None, shared: SharedPage) -> None:
         looked = self._watch.snapshot.number
         before = ""
         while True:
             self._watch.wanted()
             looked = (await self._watch.after(looked)).number
             try:
-                html = await self._render(url)
+                html = await self._render(url, caller)
             except Exception as bug:
                 log.error("a live page failed by a bug", url=url, exc_info=bug)
                 continue

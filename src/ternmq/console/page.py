@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from ternmq.api.caller_rights import EVERYTHING, CallerRights
 from ternmq.api.views.browse import MessageBrowser
-from ternmq.api.views.watch import Watch
+from ternmq.api.views.watch import LooksShared
 from ternmq.client.client import Client
 from ternmq.console.copy_as import CopyAs
 from ternmq.core.clock import Clock
@@ -23,9 +24,11 @@ class Console:
     """What every page needs."""
 
     mq: Client
-    watch: Watch
+    watch: LooksShared
     browser: MessageBrowser
     clock: Clock
+    rights: CallerRights = EVERYTHING
+    """Of whoever looks."""
     url: str
     """Of the cluster, for texts that people copy; without a password."""
     origin: str
@@ -75,6 +78,12 @@ class ShownPage:
 
 
 PageFunction = Callable[[Console, AskedUrl], Awaitable[ShownPage]]
+
+
+def own_path(text: str) -> str:
+    """Where to go: a path of ours that was given; of anything else, the first page."""
+    fine = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
+    return text if fine else "/"
 
 
 def path_of(*parts: str) -> str:

@@ -3,58 +3,49 @@
 It waits for the cluster: while no server answers its pages say so, and go on when one does. It is
 never part of the data path: when it hangs or dies, nothing that is sent or consumed notices.
 
-A cluster with security on lets nobody look who does not log in. The console has no logins of its
-own yet, so it shows what one user may see and do, whose name stands in the url, and only on
-loopback: whoever may open a port of this machine may do what that user may.
+On a cluster with security on it looks as a user of its own, whose name stands in the url, and
+people log in (`console/login`): each sees and does what the cluster lets that person. Without
+security whoever reaches it may do everything, so it listens on loopback only.
 """
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from ternmq.api.app import make_api
+from ternmq.api.callers import Callers
 from ternmq.api.http_consumers import HttpConsumers
 from ternmq.api.service import ApiService
 from ternmq.api.views.browse import MessageBrowser
 from ternmq.api.views.watch import Watch
 from ternmq.client.client import Client, connect
-from ternmq.console.app import make_site
+from ternmq.console.app import ConsoleSite, make_site
+from ternmq.console.config import ConsoleConfig
 from ternmq.console.live import LivePages
+from ternmq.console.login.attempts import LoginAttempts
+from ternmq.console.login.entrance import Cookies, Doors
+from ternmq.console.login.login_site import LoginSite
+from ternmq.console.login.oidc_login import OidcLogin
+from ternmq.console.login.password_login import PasswordLogin
+from ternmq.console.login.sessions import ConsoleSessions
 from ternmq.console.page import Console
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig, Unauthorized, Unavailable
 from ternmq.core.lifecycle import background
+from ternmq.core.log import get_logger
 from ternmq.discovery.url_user import split_user
-from ternmq.rpc.address import is_loopback, join_address
 
 APP = "tern-console"
 LEAVE_S = 2
+RELOAD_S = 30.0
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsoleConfig:
-    """Where it listens, and what it shows."""
-
-    url: str
-    host: str = "127.0.0.1"
-    port: int = 7780
-
-    def __post_init__(self) -> None:
-        if not is_loopback(self.host):
-            raise BadConfig(
-                f"host is {self.host!r}: the console has no logins yet, so whoever reaches it may "
-                "do everything. It listens on loopback only: use 127.0.0.1, and reach it from "
-                f"elsewhere by a tunnel (ssh -L {self.port}:127.0.0.1:{self.port} HOST)"
-            )
-
-    @property
-    def origin(self) -> str:
-        return f"http://{join_address(self.host, self.port)}"
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,42 +65,87 @@ class RunningSite:
 async def making_site(config: ConsoleConfig, clock: Clock) -> AsyncIterator["RunningSite"]:
     """The application over a cluster, while a block runs; without a listener."""
     user, url = split_user(config.url)
-    async with _looking(config, user or APP) as mq:
+    async with AsyncExitStack() as stack:
+        mq = await stack.enter_async_context(_looking(config, user or APP))
         watch = Watch(mq, clock)
-        browser = MessageBrowser(mq, clock)
         consumers = HttpConsumers(mq, clock)
-        service = ApiService(mq=mq, watch=watch, browser=browser, consumers=consumers, clock=clock)
-        console = Console(
-            mq=mq, watch=watch, browser=browser, clock=clock, url=url, origin=config.origin
+        service = ApiService(
+            mq=mq,
+            watch=watch,
+            browser=MessageBrowser(mq, clock),
+            consumers=consumers,
+            clock=clock,
         )
-        site, live = make_site(console, make_api(service))
-        async with background(watch=watch.run, http_consumers=consumers.run):
-            running = RunningSite(app=site, live=live, watch=watch)
-            try:
-                yield running
-            finally:
-                await running.end_streams()
-                await consumers.close()
+        console = Console(
+            mq=mq,
+            watch=watch,
+            browser=service.browser,
+            clock=clock,
+            url=url,
+            origin=config.origin,
+        )
+        site = ConsoleSite(console)
+        login = None
+        if user:
+            login = await stack.enter_async_context(_logging_in(config, url, service, site))
+        app = make_site(site, make_api(service), login)
+        await stack.enter_async_context(background(watch=watch.run, http_consumers=consumers.run))
+        running = RunningSite(app=app, live=site.live, watch=watch)
+        try:
+            yield running
+        finally:
+            await running.end_streams()
+            await consumers.close()
+
+
+@asynccontextmanager
+async def _logging_in(
+    config: ConsoleConfig, url: str, service: ApiService, site: ConsoleSite
+) -> AsyncIterator[LoginSite]:
+    """Logins, sessions, and a client for everybody who asks."""
+    clock = service.clock
+    sessions = ConsoleSessions(clock, idle_s=config.idle_s, lasts_s=config.lasts_s)
+    callers = Callers(url, service)
+    oidc = config.oidc
+    back = f"{config.origin}/login/back"
+    doors = Doors(
+        sessions=sessions,
+        callers=callers,
+        attempts=LoginAttempts(clock.monotonic),
+        cookies=Cookies(secure=config.origin.startswith("https://")),
+        oidc=None if oidc is None else OidcLogin(oidc, clock, redirect=back),
+        user_claim="sub" if oidc is None else oidc.user_claim,
+    )
+    passwords = PasswordLogin(url, clock, lasts_s=config.lasts_s)
+    login = LoginSite(doors, passwords, site.renderer)
+    async with background(callers=callers.run, sessions=login.run):
+        try:
+            yield login
+        finally:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_S):
+                    await login.close()
+            await callers.close()
 
 
 @asynccontextmanager
 async def _looking(config: ConsoleConfig, app: str) -> AsyncIterator[Client]:
     """A client; a cluster that lets nobody in says so before anything listens, one that is away
     is waited for."""
-    mq = connect(config.url, app=app, lazy=True)
+    mq = connect(config.url, app=app, lazy=True, password_file=config.password_file or None)
     try:
         try:
             async with asyncio.timeout(LEAVE_S):
                 await mq
-                await mq.admin.topics()
+                await mq.admin.whoami()
         except (Unavailable, TimeoutError):
             pass
         except Unauthorized as error:
             raise BadConfig(
-                f"this cluster has security on: {error.message}. The console has no logins of its "
-                "own yet; let it look as one user: TERN_PASSWORD_FILE=FILE tern console --url "
-                "tern://USER@HOST:PORT. Everybody who can open a port of this machine then has "
-                "that user's rights: choose one that may only read"
+                f"this cluster has security on: {error.message}. The console looks as a user of "
+                "its own, and people log in: tern user add tern-console; tern grant add "
+                "tern-console describe '*'; tern grant add tern-console delay '*'; then "
+                "TERN_PASSWORD_FILE=FILE tern console --url tern://tern-console@HOST:PORT"
             ) from None
         yield mq
     finally:
@@ -128,8 +164,18 @@ async def serving_console(config: ConsoleConfig, clock: Clock) -> AsyncIterator[
             access_log=False,
             lifespan="off",
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=LEAVE_S,
+            ssl_certfile=config.certificate_file or None,
+            ssl_keyfile=config.key_file or None,
         )
+        try:
+            settings.load()
+        except (OSError, ssl.SSLError) as error:
+            raise BadConfig(
+                f"the certificate {config.certificate_file} and the key {config.key_file} are of "
+                f"no use: {error}; 'tern secure cert' makes a pair"
+            ) from None
         server = QuietServer(settings)
         serving = asyncio.create_task(server.serve(), name="console")
         try:
@@ -138,11 +184,35 @@ async def serving_console(config: ConsoleConfig, clock: Clock) -> AsyncIterator[
                     await serving
                     raise BadConfig(f"cannot listen on {config.host}:{config.port}: it is taken")
                 await asyncio.sleep(0.01)
-            yield config.origin
+            if config.exposed:
+                log.warning("insecure: whoever can listen on the way sees what is sent here")
+            async with background(**_certificate_watch(config, settings.ssl)):
+                yield config.origin
         finally:
             await site.end_streams()
             server.should_exit = True
             await asyncio.wait([serving])
+
+
+def _certificate_watch(config: ConsoleConfig, context: ssl.SSLContext | None):  # type: ignore[no-untyped-def]
+    """Other files are taken for those who come after."""
+    if context is None:
+        return {}
+
+    async def look() -> None:
+        seen = config.tls_stamps()
+        while True:
+            await asyncio.sleep(RELOAD_S)
+            now = config.tls_stamps()
+            if now == seen:
+                continue
+            try:
+                context.load_cert_chain(config.certificate_file, config.key_file)
+            except (OSError, ssl.SSLError) as error:
+                log.error("the new TLS files are not used, the old ones are", reason=str(error))
+            seen = now
+
+    return {"certificate": look}
 
 
 class QuietServer(uvicorn.Server):

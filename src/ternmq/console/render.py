@@ -12,10 +12,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ternmq import __version__
+from ternmq.api.caller_rights import CallerRights
 from ternmq.api.views.snapshot import Snapshot
 from ternmq.console import drawing, formats
 from ternmq.console.flow_map import flow_map
 from ternmq.console.page import AskedUrl, Console, ShownPage, path_of
+from ternmq.wire.actions import Action
 
 FOLDER = Path(__file__).parent
 MENU = (
@@ -30,6 +32,13 @@ MENU = (
     ("api", "/api", "HTTP API", "g a"),
 )
 THEMES = ("light", "dark")
+
+
+def leads_somewhere(section: str, rights: CallerRights) -> bool:
+    """Is there anything on that page for this person?"""
+    if section == "clients":
+        return rights.runs_cluster
+    return section != "delayed" or rights.has_line(Action.DELAY)
 
 
 class Renderer:
@@ -53,7 +62,6 @@ class Renderer:
             "path_of": path_of,
             "words": drawing.WORDS,
         }
-        self._templates.globals["m"] = self._templates.get_template("macros.html").module
 
     def page(self, console: Console, asked: AskedUrl, page: ShownPage, theme: str = "") -> str:
         """The whole page."""
@@ -67,6 +75,11 @@ class Renderer:
         strip = self._templates.get_template("strip.html").render(facts)
         return strip + "".join(template.blocks["live"](template.new_context(facts)))
 
+    def bare(self, template: str, facts: Mapping[str, Any], theme: str = "") -> str:
+        """A page for who is not in yet: nothing of the cluster is on it."""
+        known = {"theme": theme if theme in THEMES else "", "version": __version__}
+        return self._templates.get_template(template).render(known | dict(facts))
+
     def fragment(self, template: str, facts: Mapping[str, Any]) -> Markup:
         return Markup(self._templates.get_template(template).render(facts))
 
@@ -75,7 +88,9 @@ class Renderer:
         return {
             "page": page,
             "asked": asked,
-            "menu": MENU,
+            "menu": [entry for entry in MENU if leads_somewhere(entry[0], console.rights)],
+            "can": console.rights,
+            "m": self._templates.get_template("macros.html").make_module({"can": console.rights}),
             "snapshot": snapshot,
             "now_ms": console.clock.now_ms(),
             "cluster_url": console.url,

@@ -9,7 +9,6 @@ read from for a while.
 
 import asyncio
 import os
-import resource
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,13 +20,13 @@ from msgspec.structs import replace
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, OverLimit, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
-from ternmq.core.units import KIB
+from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.discovery.access_news import follow_access
 from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.intake.topic_rules import made_for
 from ternmq.meta.access.access_commands import AccessCommands
 from ternmq.meta.access.key_commands import KeyCommands
-from ternmq.meta.access.token_commands import TokenCommands
+from ternmq.meta.access.token_commands import TokenCommands, own_rights
 from ternmq.meta.config import HEARTBEAT_MS
 from ternmq.meta.connected_clients import ConnectedClients
 from ternmq.meta.directory import MetaDirectory
@@ -71,12 +70,14 @@ from ternmq.wire.messages.limits import (
     GrantSet,
     LimitSet,
     TokenCreate,
+    TokenEnd,
     TokenFind,
     TokenRevoke,
     TopicSet,
     UserFind,
     UserNamed,
     UserSet,
+    WhoAmI,
 )
 from ternmq.wire.messages.order_keys import PlaceChange
 from ternmq.wire.messages.servers import (
@@ -107,6 +108,7 @@ from ternmq.wire.messages.topics import (
     TopicKeyFind,
     TopicKeyMake,
     TopicKeyQuery,
+    TopicKeyRewrap,
     TopicNamed,
     Topics,
     TopicSettings,
@@ -115,7 +117,7 @@ from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, pack, unpack
 
 R = TypeVar("R", bound=Record)
-Answer = Callable[[R], Coroutine[None, None, Record]]
+Reply = Callable[[R], Coroutine[None, None, Record]]
 Handle = Callable[[Peer, Frame], None]
 
 ROUTES_WAIT_MS_MAX = 30_000
@@ -224,11 +226,15 @@ class MetaRouter:
             Command.TOKEN_CREATE: granted(TokenCreate, self._tokens.create),
             Command.TOKEN_LIST: granted(TokenFind, self._tokens.find),
             Command.TOKEN_REVOKE: granted(TokenRevoke, self._tokens.revoke),
+            # Everybody, about the own connection.
+            Command.WHO_AM_I: self._say_rights,
+            Command.TOKEN_END: self._end_token,
             # Operators.
             Command.TOPIC_KEY_MAKE: later(TopicKeyMake, self._keys.make),
             Command.TOPIC_KEY_FIND: later(TopicKeyFind, self._keys.find),
             Command.TOPIC_KEY_LIST: later(TopicKeyQuery, self._keys.list),
             Command.KEY_ERASE: later(KeyErase, self._keys.erase),
+            Command.TOPIC_KEY_REWRAP: later(TopicKeyRewrap, self._keys.rewrap),
             Command.DOC_LIST: later(DocumentQuery, self._documents.list),
             Command.DOC_GET: later(DocumentNamed, self._documents.find),
             Command.DOC_PUT: later(DocumentPut, self._documents.put),
@@ -266,7 +272,7 @@ class MetaRouter:
 
     # -- kinds of lines
 
-    def _answers(self, kind: type[R], answer: Answer[R]) -> Handle:
+    def _answers(self, kind: type[R], answer: Reply[R]) -> Handle:
         """To be stored or waited for first: a task."""
 
         def handle(peer: Peer, frame: Frame) -> None:
@@ -274,7 +280,7 @@ class MetaRouter:
 
         return handle
 
-    def _answers_servers(self, kind: type[R], answer: Answer[R]) -> Handle:
+    def _answers_servers(self, kind: type[R], answer: Reply[R]) -> Handle:
         def handle(peer: Peer, frame: Frame) -> None:
             wanted = unpack(frame.payload, kind)
             check_own(proven(peer), wanted)
@@ -282,7 +288,7 @@ class MetaRouter:
 
         return handle
 
-    def _answers_guarded(self, kind: type[R], answer: Answer[R]) -> Handle:
+    def _answers_guarded(self, kind: type[R], answer: Reply[R]) -> Handle:
         """Where nobody has to say who he is, anybody could make himself an admin for later."""
 
         def handle(peer: Peer, frame: Frame) -> None:
@@ -296,6 +302,14 @@ class MetaRouter:
         return handle
 
     # -- what has a line of its own
+
+    def _say_rights(self, peer: Peer, frame: Frame) -> None:
+        unpack(frame.payload, WhoAmI)
+        peer.answer(frame.command, frame.correlation, pack(own_rights(peer.rights)))
+
+    def _end_token(self, peer: Peer, frame: Frame) -> None:
+        unpack(frame.payload, TokenEnd)
+        self._later(peer, frame, self._tokens.end(peer.rights))
 
     def _find_routes(self, peer: Peer, frame: Frame) -> None:
         find = unpack(frame.payload, RoutesFind)
@@ -438,7 +452,6 @@ class MetaRouter:
         silence = self._directory.news.silence
         identity = self._identity
         disk = await asyncio.to_thread(os.statvfs, identity.data_dir)
-        usage = resource.getrusage(resource.RUSAGE_SELF)
         return Status(
             node=identity.node,
             role="meta",
@@ -449,8 +462,8 @@ class MetaRouter:
             now_ms=self._clock.now_ms(),
             disk_free=disk.f_bavail * disk.f_frsize,
             disk_size=disk.f_blocks * disk.f_frsize,
-            cpu_s=usage.ru_utime + usage.ru_stime,
-            memory=usage.ru_maxrss * KIB,
+            cpu_s=own_cpu_s(),
+            memory=own_memory(),
             connections=self._connections,
             log_start=0,
             log_end=0,

@@ -6,7 +6,7 @@ Names follow Prometheus: base units (seconds, bytes), `_total` on what only grow
 
 from typing import Literal, NamedTuple
 
-Kind = Literal["counter", "gauge", "histogram"]
+FigureKind = Literal["counter", "gauge", "histogram"]
 
 TOPICS_MAX = 1_000
 """Topics that have series of their own; those made later are added up as OTHER."""
@@ -33,7 +33,7 @@ class Metric(NamedTuple):
     """One row of the table."""
 
     name: str
-    kind: Kind
+    kind: FigureKind
     labels: tuple[str, ...]
     text: str
 

@@ -39,7 +39,7 @@ async def serving_node(
     async with AsyncExitStack() as stack:
         tls = await stack.enter_async_context(using_tls(config))
         meta = await stack.enter_async_context(
-            serving_meta_role(config, secret=secret, clock=clock, tls=tls)
+            serving_meta_role(config, secret=secret, clock=clock, tls=tls, console=config.console)
         )
         figures: list[Source] = [meta.figures, *tls_figures(tls)]
         for route, serving in servers:

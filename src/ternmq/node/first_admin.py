@@ -15,6 +15,7 @@ from ternmq.discovery.hidden_topics import access_identity
 from ternmq.meta.access.access_commands import ADMIN, ADMIN_FILE, make_admin, make_alike
 from ternmq.meta.registries.registry import Registry
 from ternmq.node.config import NodeConfig
+from ternmq.node.console_user import PASSWORD_FILE, ensure_console_user
 from ternmq.security.access.book import AccessBook
 
 BOOTSTRAP = "tern user bootstrap"
@@ -23,15 +24,22 @@ log = get_logger()
 
 
 def with_admin(
-    open_registry: Callable[[], Registry], config: NodeConfig, clock: Clock
+    open_registry: Callable[[], Registry],
+    config: NodeConfig,
+    clock: Clock,
+    *,
+    console: bool = False,
 ) -> Callable[[], Registry]:
-    """The registry, once it has an administrator; blocks."""
+    """The registry, once it has an administrator; `console`: and a user of the console beside the
+    node. Blocks."""
 
     def opened() -> Registry:
         registry = open_registry()
         try:
             ensure_admin(registry, config.data_dir / ADMIN_FILE, clock)
             make_alike(registry, now_ms=clock.now_ms())
+            if console:
+                ensure_console_user(registry, config.data_dir / PASSWORD_FILE, clock)
         except BaseException:
             registry.close()
             raise

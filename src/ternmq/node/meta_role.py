@@ -58,14 +58,15 @@ async def serving_meta_role(
     open_registry: OpenRegistry | None = None,
     disk: Disk | None = None,
     tls: ServerTls | None = None,
+    console: bool = False,
 ) -> AsyncIterator[Meta]:
     """Names first, then listen. `disk` is for what it notes itself; with a registry that is handed
-    in it notes nothing without one."""
+    in it notes nothing without one. `console`: one runs beside it, and needs a user."""
     security = config.meta.listener.security
     opened = open_registry or registry_opener(config)
     async with (
         serving_directory(
-            with_admin(opened, config, clock) if security else opened,
+            with_admin(opened, config, clock, console=console) if security else opened,
             clock=clock,
             dead_after_ms=config.meta.server_dead_after_ms,
             topics_max=config.meta.topics_max,

@@ -18,7 +18,7 @@ from ternmq.core.database import Ready
 THREADS = 4  # Per database with a plain engine.
 
 T = TypeVar("T")
-Work = Callable[[Connection], T]
+DatabaseWork = Callable[[Connection], T]
 
 
 def shown_url(url: URL) -> str:
@@ -46,7 +46,7 @@ class Database:
         """Is this the same database, also through an engine with other options?"""
         return engine.pool is self.plain.pool or engine.url == self.plain.url
 
-    async def run(self, work: Work[T]) -> T:
+    async def run(self, work: DatabaseWork[T]) -> T:
         """One transaction, committed when this returns."""
         if isinstance(self.engine, AsyncEngine):
             async with self.engine.begin() as connection:
@@ -55,11 +55,11 @@ class Database:
             self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tern-database")
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._begin, work)
 
-    def _begin(self, work: Work[T]) -> T:
+    def _begin(self, work: DatabaseWork[T]) -> T:
         with self.plain.begin() as connection:
             return work(connection)
 
-    def run_blocking(self, work: Work[None]) -> Awaitable[None]:
+    def run_blocking(self, work: DatabaseWork[None]) -> Awaitable[None]:
         """Plain engines: done when this returns. Async engines: when it is awaited."""
         if self.is_async:
             return self.run(work)

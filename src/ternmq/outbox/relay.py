@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.model.durations import seconds_of, typed
 from ternmq.client.model.stored_message import read, unpack
-from ternmq.client.producing.deliver_once import Outcome, SendsOnce, away, choose_group, deliver
+from ternmq.client.producing.deliver_once import OnceOutcome, SendsOnce, away, choose_group, deliver
 from ternmq.core.clock import Clock
 from ternmq.core.database import lacks_table
 from ternmq.core.errors import BadRequest, Moved, OverLimit, TernError, Unavailable
@@ -311,9 +311,9 @@ class Relay:
 
     async def _send(
         self, mq: SendsOnce, group: str | None, topic: str, rows: list[OutboxRow]
-    ) -> list[tuple[OutboxRow, Outcome]]:
+    ) -> list[tuple[OutboxRow, OnceOutcome]]:
         readable: list[tuple[OutboxRow, Outgoing]] = []
-        done: list[tuple[OutboxRow, Outcome]] = []
+        done: list[tuple[OutboxRow, OnceOutcome]] = []
         for row in rows:
             try:
                 readable.append((row, unpack(row.content, row.message_id)))
@@ -321,7 +321,9 @@ class Relay:
                 done.append((row, error))
         messages = [message for _, message in readable]
         if group is None:
-            outcomes: list[Outcome] = [Unavailable("no broker group is known yet")] * len(messages)
+            outcomes: list[OnceOutcome] = [Unavailable("no broker group is known yet")] * len(
+                messages
+            )
         else:
             known = group in mq.broker_groups()
             timeout = self.settings.timeout if known else min(UNKNOWN_S, self.settings.timeout)
@@ -329,7 +331,7 @@ class Relay:
             self._watch(group, outcomes)
         return done + [(row, out) for (row, _), out in zip(readable, outcomes, strict=True)]
 
-    def _watch(self, group: str, outcomes: Sequence[Outcome]) -> None:
+    def _watch(self, group: str, outcomes: Sequence[OnceOutcome]) -> None:
         """Leave a failing broker group alone, longer each time.
 
         What was on its way already, or is tried meanwhile because it is fresh, says nothing new.
@@ -359,7 +361,7 @@ class Relay:
     def _write(
         self,
         connection: Connection,
-        outcomes: Sequence[tuple[OutboxRow, Outcome]],
+        outcomes: Sequence[tuple[OutboxRow, OnceOutcome]],
         taken: _RelayRound,
         now_ms: int,
     ) -> None:

@@ -17,7 +17,7 @@ from ternmq.core.errors import BadRequest
 VERSION = 1
 DELIVERIES = "%deliveries"
 """Stands for a topic where delivery records are read; its positions count bytes, not messages."""
-Positions = dict[str, dict[str, int]]
+TopicPositions = dict[str, dict[str, int]]
 SENTINEL: dict[str, Any] = {"v": VERSION, "new": True}
 
 
@@ -34,7 +34,7 @@ def to_json(
     topic_ids: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """The canonical form."""
-    topics: Positions = {}
+    topics: TopicPositions = {}
     for place in sorted(positions):
         topics.setdefault(place.topic, {})[place.broker_group] = int(positions[place])
     ids = {topic: topic_ids[topic] for topic in topics if topic in topic_ids} if topic_ids else {}

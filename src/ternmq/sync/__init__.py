@@ -19,6 +19,7 @@ from ternmq.sync.client import Client, connect
 from ternmq.sync.consumer import Consumer
 from ternmq.sync.delays import Delays
 from ternmq.sync.detached import Detached
+from ternmq.sync.detached_consumer import DetachedConsumer
 from ternmq.sync.reader import Reader
 from ternmq.sync.transaction import Transaction
 
@@ -29,6 +30,7 @@ __all__ = [
     "Consumer",
     "Delays",
     "Detached",
+    "DetachedConsumer",
     "Reader",
     "Transaction",
     "connect",

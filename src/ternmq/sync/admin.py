@@ -28,7 +28,7 @@ from ternmq.wire.inspection.rows import LeaseInfo, MessageState
 from ternmq.wire.inspection.sessions import SenderCount, SessionInfo
 from ternmq.wire.messages.dead_letters import DeadDone, DeadGroup
 from ternmq.wire.messages.groups import Group, HalfLine, LedgerLine
-from ternmq.wire.messages.limits import AccessToken, AppLimit, TokenCreated, User
+from ternmq.wire.messages.limits import AccessToken, AppLimit, OwnRights, TokenCreated, User
 from ternmq.wire.messages.order_keys import GroupKeys, Placement
 from ternmq.wire.messages.read import Sought
 from ternmq.wire.messages.servers import Route
@@ -88,6 +88,11 @@ class Admin:
     def topic_keys(self, topic: str) -> list[TopicKey]:
         """The data keys of an encrypted topic, newest first, without what is wrapped."""
         return run(self._admin.topic_keys(topic))
+
+    def rewrap_keys(self, topic: str, master_key: str) -> int:
+        """Wrap all data keys of a topic by this master key, so that the ones of before can go; this
+        client has all of them. Returns how many were wrapped by another one."""
+        return run(self._admin.rewrap_keys(topic, master_key))
 
     def erase(self, subject: str, topic: str = "") -> list[str]:
         """Delete the keys of a subject, in one topic or in all: every copy of every body that was
@@ -381,6 +386,16 @@ class Admin:
     def revoke_tokens(self, user: str, token_id: str = "") -> list[AccessToken]:
         """One, or all that were made until now; their connections end within a second."""
         return run(self._admin.revoke_tokens(user, token_id))
+
+    def whoami(self) -> OwnRights:
+        """By which user this client came in, and every line that counts for it; an empty user where
+        nobody has to log in."""
+        return run(self._admin.whoami())
+
+    def end_token(self) -> None:
+        """Give up the token by which this client came in: it is good for nothing afterwards, and
+        its connections end within a second."""
+        run(self._admin.end_token())
 
     def message_states(
         self, topic: str, sequences: Sequence[int], group: str = "", broker_group: str = ""

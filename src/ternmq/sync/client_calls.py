@@ -29,6 +29,7 @@ from ternmq.sync.admin import Admin
 from ternmq.sync.broadcast import Broadcast
 from ternmq.sync.consumer import Consumer
 from ternmq.sync.detached import Detached
+from ternmq.sync.detached_consumer import DetachedConsumer
 from ternmq.sync.letters import Letters
 from ternmq.sync.loop_thread import loop_thread, run
 from ternmq.sync.reader import Reader
@@ -192,6 +193,18 @@ class ClientCalls:
         """
         return Consumer(
             loop_thread().call(lambda: self._mq.consumer(topics, group=group, **options))
+        )
+
+    def detached_consumer(
+        self, topic: str, *, group: str, **options: Unpack[ConsumerOptions]
+    ) -> DetachedConsumer:
+        """A consumer whose messages outlive it and are settled by handle, in any process.
+
+        For gateways, which keep nothing. Options: as for `consumer`, as far as they are about the
+        group: start, tag, filter, ordered, attempts_max, codec.
+        """
+        return DetachedConsumer(
+            loop_thread().call(lambda: self._mq.detached_consumer(topic, group=group, **options))
         )
 
     @property

@@ -33,7 +33,8 @@ async def node(
     with tempfile.TemporaryDirectory(prefix="tern-testing-") as temporary:
         directory, clock = data_dir or Path(temporary), clock or SystemClock()
         for attempt in range(TRIES):
-            config = build({"data_dir": directory, "ports": _free_ports()}, settings)
+            own = {"data_dir": directory, "ports": _free_ports(), "console": False}
+            config = build(own, settings)
             secret = own_node_secret(config, clock)
             running = serving_node(config, secret=secret, clock=clock, disk=disk)
             try:

@@ -112,6 +112,8 @@ class Command(IntEnum):
     DISCONNECT = 128
     DELAY_SHOW = 129
     FIGURES = 130
+    SETTLE = 131
+    EXTEND = 132
     DOC_LIST = 140
     DOC_GET = 141
     DOC_PUT = 142
@@ -120,6 +122,10 @@ class Command(IntEnum):
     TOPIC_KEY_FIND = 151
     TOPIC_KEY_LIST = 152
     KEY_ERASE = 153
+    TOPIC_KEY_REWRAP = 154
+
+    WHO_AM_I = 170
+    TOKEN_END = 171
 
 
 class Flag(IntFlag):

@@ -23,21 +23,23 @@ from ternmq.wire.messages.topics import (
     TopicKeyFind,
     TopicKeyMake,
     TopicKeyQuery,
+    TopicKeyRewrap,
     TopicNamed,
     asked_once,
 )
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, unpack
 
-Payload = bytes | bytearray | memoryview
+Buffer = bytes | bytearray | memoryview
 Resource = tuple[str, str]
-"""A kind and a name: ("topic", "orders"), ("group", "billing"), ("document", "job")."""
-Finder = Callable[[Payload], list[Resource]]
+"""A kind and a name: ("topic", "orders"), ("group", "billing"), ("document", "job"); ("letters",
+"billing") are the dead letters of a group, which are its and those topics' that they are from."""
+Finder = Callable[[Buffer], list[Resource]]
 
 _MERGED = int(Attribute.MERGED)
 
 
-def batch_names(batch: Payload) -> tuple[str, str, bool]:
+def batch_names(batch: Buffer) -> tuple[str, str, bool]:
     """Topic, application, and whether other applications' messages are in it. Of bytes that nobody
     has checked yet."""
     if len(batch) < FIXED_SIZE:
@@ -53,33 +55,33 @@ def batch_names(batch: Payload) -> tuple[str, str, bool]:
     return topic, app, bool(attributes & _MERGED)
 
 
-def _batch_topic(payload: Payload) -> list[Resource]:
+def _batch_topic(payload: Buffer) -> list[Resource]:
     return [("topic", batch_names(payload)[0])]
 
 
 def _named(kind: type[Record], **fields: str) -> Finder:
     """The resources that stand in fields of a record: kind of resource = name of the field."""
 
-    def find(payload: Payload) -> list[Resource]:
+    def find(payload: Buffer) -> list[Resource]:
         request = unpack(payload, kind)
         return [(each, str(getattr(request, name))) for each, name in fields.items()]
 
     return find
 
 
-def _join(payload: Payload) -> list[Resource]:
+def _join(payload: Buffer) -> list[Resource]:
     request = unpack(payload, pull.Join)
     return [("group", request.group), *(("topic", name) for name in asked_once(request.topics))]
 
 
 def _listed(kind: type[StatusQuery] | type[TopicFiguresFind]) -> Finder:
-    def find(payload: Payload) -> list[Resource]:
+    def find(payload: Buffer) -> list[Resource]:
         return [("topic", name) for name in asked_once(unpack(payload, kind).topics)]
 
     return find
 
 
-def _replay(payload: Payload) -> list[Resource]:
+def _replay(payload: Buffer) -> list[Resource]:
     request = unpack(payload, read.ReplayOpen)
     found = [("topic", request.topic)]
     return [*found, ("group", request.into)] if request.into else found
@@ -88,7 +90,7 @@ def _replay(payload: Payload) -> list[Resource]:
 _EVERYBODY = "*"
 
 
-def _user(payload: Payload) -> list[Resource]:
+def _user(payload: Buffer) -> list[Resource]:
     """A password alone is changed by its owner, too."""
     wanted = unpack(payload, limits.UserSet)
     alone = limits.UserSet(name=wanted.name, verifier=wanted.verifier)
@@ -97,15 +99,15 @@ def _user(payload: Payload) -> list[Resource]:
     return [("user", "" if wanted.name == _EVERYBODY else wanted.name)]
 
 
-def _everything(payload: Payload) -> list[Resource]:
+def _everything(payload: Buffer) -> list[Resource]:
     return [("topic", "")]
 
 
-def _whole_cluster(payload: Payload) -> list[Resource]:
+def _whole_cluster(payload: Buffer) -> list[Resource]:
     return [("cluster", "")]
 
 
-def _nothing(payload: Payload) -> list[Resource]:
+def _nothing(payload: Buffer) -> list[Resource]:
     return []
 
 
@@ -129,6 +131,8 @@ RESOURCES: dict[Command, Finder] = {
     Command.ACK: _nothing,
     Command.RENEW: _nothing,
     Command.LEAVE: _nothing,
+    Command.SETTLE: _named(pull.Settle, **_OF_GROUP),
+    Command.EXTEND: _named(pull.Extend, **_OF_GROUP),
     Command.READ: _named(read.Read, topic="topic"),
     Command.SEEK: _named(read.Seek, topic="topic"),
     Command.FIND: _named(Find, topic="topic"),
@@ -156,11 +160,11 @@ RESOURCES: dict[Command, Finder] = {
     Command.GROUP_KEYS: _named(groups.GroupNamed, **_OF_GROUP),
     Command.KEY_RESUME: _named(KeyResume, **_OF_GROUP),
     Command.CONSUMER_PAUSE: _named(limits.ConsumerPause, **_OF_GROUP),
-    Command.DEAD_OPEN: _named(dead_letters.DeadFind, group="group"),
-    Command.DEAD_RESEND: _named(dead_letters.DeadHandle, group="group"),
-    Command.DEAD_DELETE: _named(dead_letters.DeadHandle, group="group"),
+    Command.DEAD_OPEN: _named(dead_letters.DeadFind, letters="group"),
+    Command.DEAD_RESEND: _named(dead_letters.DeadHandle, letters="group"),
+    Command.DEAD_DELETE: _named(dead_letters.DeadHandle, letters="group"),
     Command.DEAD_GROUPS: lambda payload: [("group", "")],
-    Command.DEAD_RECALL: _named(dead_letters.DeadRecall, group="group"),
+    Command.DEAD_RECALL: _named(dead_letters.DeadRecall, topic="topic", letters="group"),
     Command.REFUSED_OPEN: _named(dead_letters.RefusedFind, topic="topic"),
     Command.REFUSED_RESEND: _named(dead_letters.RefusedHandle, topic="topic"),
     Command.REFUSED_DELETE: _named(dead_letters.RefusedHandle, topic="topic"),
@@ -172,6 +176,7 @@ RESOURCES: dict[Command, Finder] = {
     Command.TOPIC_KEY_FIND: _named(TopicKeyFind, topic="topic"),
     Command.TOPIC_KEY_LIST: _named(TopicKeyQuery, topic="topic"),
     Command.KEY_ERASE: _named(KeyErase, topic="topic"),
+    Command.TOPIC_KEY_REWRAP: _named(TopicKeyRewrap, topic="topic"),
     # Rights are given by kind.
     Command.DOC_LIST: _named(documents.DocumentQuery, document="kind"),
     Command.DOC_GET: _named(documents.DocumentNamed, document="kind"),

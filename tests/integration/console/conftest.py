@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from ternmq.console.process import ConsoleConfig, making_site, serving_console
+from ternmq.console.config import ConsoleConfig
+from ternmq.console.process import making_site, serving_console
 from ternmq.core.clock import SystemClock
 from ternmq.testing import node
 from tests.integration.console.seeded import seed

@@ -25,9 +25,9 @@ BODIES = (
 )
 
 
-async def seed(url: str, *, large: bool = True) -> dict[str, str]:
+async def seed(url: str, *, large: bool = True, password: str | None = None) -> dict[str, str]:
     """Fill it; returns ids of some messages."""
-    async with connect(url, app="shop") as mq:
+    async with connect(url, app="shop", password=password) as mq:
         for topic in ("order.paid", "order.shipped", "mail.outgoing", "empty.topic"):
             await mq.admin.create_topic(topic)
         ids = await _orders(mq, large=large)

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from ternmq import connect
+from ternmq.client.consuming.lease_handle import read_handle
 from tests.integration.console.conftest import SeededConsole, seeded
 from tests.waiting import until
 
@@ -116,6 +117,11 @@ async def test_a_wrong_message_is_a_problem_that_names_it(console: SeededConsole
     assert strange.status_code == 400 and strange.json()["code"] == "bad_name"
 
 
+def forged(ack_id: str) -> str:
+    """The same message, by somebody who does not know the key."""
+    return read_handle(ack_id)._replace(key=1).text()
+
+
 async def test_a_group_is_consumed_without_a_connection(console: SeededConsole) -> None:
     http = console.http
     await http.post(ORDERS, json={"messages": [{"text": str(at)} for at in range(10)]})
@@ -124,21 +130,25 @@ async def test_a_group_is_consumed_without_a_connection(console: SeededConsole) 
     settled = await http.post(
         f"{GROUP}/settle",
         json={
-            "ack": [*ids[:7], "nonsense"],
+            "ack": ids[:7],
             "retry": [{"ack_id": ids[7], "after_ms": 0, "error": "later"}],
             "reject": [{"ack_id": ids[8], "error": "bad order"}],
         },
     )
+    made_up = await http.post(f"{GROUP}/settle", json={"ack": [forged(ids[9])]})
     extended = await http.post(f"{GROUP}/extend", json={"ack_ids": [ids[9]], "lease_ms": 60_000})
     again = (await http.post(f"{GROUP}/pull", json={"max": 10, "wait_ms": 5_000})).json()
     twice = await http.post(f"{GROUP}/settle", json={"ack": [ids[0]]})
 
     assert [message["text"] for message in pulled["messages"]] == [str(at) for at in range(10)]
-    assert settled.json() == {"settled": 9, "late": 1}
-    assert extended.json() == {"extended": 1, "late": 0}
+    assert settled.json() == {"settled": 9, "late": 0, "late_ids": []}
+    assert made_up.json() == {"settled": 0, "late": 1, "late_ids": [forged(ids[9])]}
+    assert extended.json() == {"extended": 1, "late": 0, "late_ids": []}
+    nonsense = await http.post(f"{GROUP}/settle", json={"ack": ["nonsense"]})
+    assert (nonsense.status_code, nonsense.json()["code"]) == (400, "bad_request")
     assert [(each["text"], each["attempt"]) for each in again["messages"]] == [("7", 2)]
     assert again["messages"][0]["last_error"]["text"] == "later"
-    assert twice.json() == {"settled": 0, "late": 1}
+    assert twice.json() == {"settled": 0, "late": 1, "late_ids": [ids[0]]}
     async with connect(console.url) as mq:
         [group] = await mq.admin.groups("order.new", "billing")
         assert (group.ledger.acked, group.ledger.dead, group.ledger.in_flight) == (7, 1, 2)
@@ -152,7 +162,7 @@ async def test_what_is_not_settled_in_time_comes_again(console: SeededConsole) -
     late = await http.post(f"{GROUP}/settle", json={"ack": [first.json()["messages"][0]["ack_id"]]})
 
     assert second.json()["messages"][0]["attempt"] == 2
-    assert late.json() == {"settled": 0, "late": 1}
+    assert (late.json()["settled"], late.json()["late"]) == (0, 1)
 
 
 async def test_lists_have_cursors_and_topics_and_groups_are_made_and_changed(
@@ -236,7 +246,8 @@ async def _live_event(console: SeededConsole, path: str) -> str:
 async def test_a_console_waits_for_its_cluster_and_says_so(tmp_path: Any) -> None:
     import httpx
 
-    from ternmq.console.process import ConsoleConfig, making_site
+    from ternmq.console.config import ConsoleConfig
+    from ternmq.console.process import making_site
     from ternmq.core.clock import SystemClock
     from ternmq.testing import node
     from tests.integration.processes import free_ports
@@ -258,7 +269,7 @@ async def test_a_console_waits_for_its_cluster_and_says_so(tmp_path: Any) -> Non
 
 
 def test_only_loopback_is_listened_on() -> None:
-    from ternmq.console.process import ConsoleConfig
+    from ternmq.console.config import ConsoleConfig
     from ternmq.core.errors import BadConfig
 
     with pytest.raises(BadConfig, match="listens on loopback only"):

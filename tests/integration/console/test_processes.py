@@ -48,10 +48,38 @@ def test_a_console_stops_with_its_node(node_factory: NodeFactory) -> None:
     assert "Traceback" not in (node.data_dir / "console.log").read_text(encoding="utf-8")
 
 
-def test_a_cluster_with_security_on_is_refused_with_words(node_factory: NodeFactory) -> None:
+def test_beside_a_node_with_security_on_people_log_in(node_factory: NodeFactory) -> None:
+    """Its own password is in a file, and in no argument; who stops the node leaves no token."""
     node = node_factory(environment={"TERN_SECURITY": "true"} | BESIDE)
+    origin = f"http://127.0.0.1:{node.port + 80}"
+    wait_until(
+        lambda: httpx.get(f"{origin}/login").status_code == 200,
+        "the console answers",
+        ignoring=httpx.TransportError,
+    )
+    own = node.data_dir / "console-password"
+    [child] = children(node.pid)
+    arguments = Path(f"/proc/{child}/cmdline").read_bytes().decode()
+    password = (node.data_dir / "admin-password").read_text(encoding="ascii").strip()
+    with httpx.Client(base_url=origin, headers={"Origin": origin}, timeout=30) as http:
+        nobody = http.get("/topics")
+        came = http.post("/login", data={"user": "admin", "password": password})
+        sent = http.post(
+            "/api/v1/topics/hello/messages", json={"messages": [{"text": "from the console"}]}
+        )
+        topic = http.get("/api/v1/topics/hello").json()
 
-    assert "console not started, as security is on" in node.stderr_text()
+    assert own.stat().st_mode & 0o077 == 0
+    assert own.read_text(encoding="ascii").strip() not in arguments
+    assert nobody.status_code == 303 and came.status_code == 303
+    assert sent.status_code == 200
+    assert topic["topic"] == "hello"
+    assert node.stop() == 0
+    assert "Traceback" not in (node.data_dir / "console.log").read_text(encoding="utf-8")
+
+
+def test_a_console_without_a_user_is_refused_with_words(node_factory: NodeFactory) -> None:
+    node = node_factory(environment={"TERN_SECURITY": "true"})
     refused = subprocess.run(
         [*COMMAND, "console", "--url", node.url, "--port", str(free_ports(1))],
         capture_output=True,
@@ -67,7 +95,7 @@ def test_a_cluster_with_security_on_is_refused_with_words(node_factory: NodeFact
 def test_another_address_than_loopback_is_refused() -> None:
     refused = tern("console", "--host", "0.0.0.0", code=2, url=None)
 
-    assert "listens on loopback only" in refused.err
+    assert "listens on loopback only" in refused.err.replace("\n", " ")
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")

@@ -12,7 +12,8 @@ import ternmq.sync
 import ternmq.testing
 from ternmq.client.documents.documents import change_document, json_value
 from ternmq.client.documents.leases import DocumentLease
-from ternmq.console.process import ConsoleConfig, making_site
+from ternmq.console.config import ConsoleConfig
+from ternmq.console.process import making_site
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, DocumentNotFound, Forbidden, VersionMismatch
 from tests.integration.processes import Node, NodeFactory, free_ports, tern

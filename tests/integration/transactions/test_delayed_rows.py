@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ternmq
-from ternmq.batch.encoder import Columns, Piece
+from ternmq.batch.encoder import Columns, Section
 from ternmq.batch.layout import Attribute, Column, ColumnPart, Type
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import id_from_text
@@ -30,9 +30,9 @@ def columns(clock: TurnedClock, *bodies: bytes, after_ms: int = HOUR_MS) -> Colu
     offsets = np.cumsum([0, *map(len, bodies)]).astype("<i4").tobytes()
     due = np.full(len(bodies), clock.now_ms() + after_ms, "<i8").tobytes()
     pieces = [
-        Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets),
-        Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, b"".join(bodies)),
-        Piece(Column.DUE, ColumnPart.VALUES, Type.INT64, due),
+        Section(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets),
+        Section(Column.BODY, ColumnPart.DATA, Type.BINARY, b"".join(bodies)),
+        Section(Column.DUE, ColumnPart.VALUES, Type.INT64, due),
     ]
     return Columns(pieces, len(bodies), sum(map(len, bodies)), clock.now_ms())
 
@@ -122,8 +122,8 @@ async def test_what_is_aborted_is_never_seen(mq: ternmq.Client, clock: TurnedClo
 async def test_ids_and_where_rows_came_from_are_kept(mq: ternmq.Client, clock: TurnedClock) -> None:
     made = columns(clock, b"a", b"b", after_ms=500)
     places = np.array([0, 16, 32], "<i4").tobytes()
-    made.pieces.append(Piece(Column.EXPLICIT_ID, ColumnPart.OFFSETS, Type.BINARY, places))
-    made.pieces.append(Piece(Column.EXPLICIT_ID, ColumnPart.DATA, Type.BINARY, bytes(range(32))))
+    made.pieces.append(Section(Column.EXPLICIT_ID, ColumnPart.OFFSETS, Type.BINARY, places))
+    made.pieces.append(Section(Column.EXPLICIT_ID, ColumnPart.DATA, Type.BINARY, bytes(range(32))))
     made = replace(made, attributes=int(Attribute.MERGED))
     await stage(mq, 1, made)
     await mq.commit_detached(JOB, [1], "main", fenced=False)

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ternmq.batch.encoder import Columns, Piece
+from ternmq.batch.encoder import Columns, Section
 from ternmq.batch.layout import Column, ColumnPart, Type
 from ternmq.sync import Client, connect
 from tests.integration.processes import NodeFactory
@@ -23,9 +23,9 @@ def columns(first: int, due_ms: int) -> Columns:
     offsets = np.cumsum([0, *map(len, bodies)]).astype("<i4").tobytes()
     data = b"".join(bodies)
     pieces = [
-        Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets),
-        Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, data),
-        Piece(Column.DUE, ColumnPart.VALUES, Type.INT64, np.full(ROWS, due_ms, "<i8").tobytes()),
+        Section(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets),
+        Section(Column.BODY, ColumnPart.DATA, Type.BINARY, data),
+        Section(Column.DUE, ColumnPart.VALUES, Type.INT64, np.full(ROWS, due_ms, "<i8").tobytes()),
     ]
     return Columns(pieces, ROWS, len(data), due_ms)
 

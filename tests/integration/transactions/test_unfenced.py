@@ -8,7 +8,7 @@ import pytest
 
 import ternmq
 from ternmq import TransactionEnded
-from ternmq.batch.encoder import Columns, Piece
+from ternmq.batch.encoder import Columns, Section
 from ternmq.batch.layout import Column, ColumnPart, Type
 from ternmq.storage.messages.transactions import TransactionTable
 from ternmq.testing import node
@@ -32,10 +32,10 @@ def columns(*bodies: bytes) -> Columns:
     places = b"".join(sum(map(len, bodies[:n])).to_bytes(4, "little") for n in range(len(bodies)))
     data = b"".join(bodies)
     pieces = [
-        Piece(
+        Section(
             Column.BODY, ColumnPart.OFFSETS, Type.BINARY, places + len(data).to_bytes(4, "little")
         ),
-        Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, data),
+        Section(Column.BODY, ColumnPart.DATA, Type.BINARY, data),
     ]
     return Columns(pieces, len(bodies), len(data), 1_000)
 

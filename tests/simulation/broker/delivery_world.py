@@ -160,6 +160,7 @@ class Consumer:
     peer: Caller
     subscription: int = 0
     held: list[Row] = field(default_factory=list)
+    detached: bool = False
 
 
 class World:
@@ -176,6 +177,8 @@ class World:
         )
         self.producer = Caller(b"p" * 16)
         self.number = 0
+        self.key = 0
+        """Of the last pull, where it was detached."""
         self._parts: BrokerParts | None = None
         self.run(self.open())
 
@@ -274,18 +277,26 @@ class World:
 
     async def join(self, consumer: Consumer, *, held: list[int]) -> list[int]:
         join = Join(
-            group=consumer.group, topics=[TOPIC], held=held, ordered=consumer.group == "ordered"
+            group=consumer.group,
+            topics=[TOPIC],
+            held=held,
+            ordered=consumer.group == "ordered",
+            detached=consumer.detached,
         )
         joined = await self.ask(consumer.peer, Command.JOIN, join, Joined)
         consumer.subscription = joined.subscription
         return list(joined.kept)
 
-    async def pull(self, consumer: Consumer, rows_max: int) -> list[Row]:
+    async def pull(self, consumer: Consumer, rows_max: int, lease_ms: int = 0) -> list[Row]:
         pull = Pull(
-            subscription=consumer.subscription, rows_max=rows_max, size_max=2**20, wait_ms=0
+            subscription=consumer.subscription,
+            rows_max=rows_max,
+            size_max=2**20,
+            wait_ms=0,
+            lease_ms=lease_ms,
         )
         payload = bytearray(await consumer.peer.ask(self.parts, Command.PULL, pack(pull)))
-        count = DELIVERED.unpack_from(payload)[0]
+        count, _, self.key = DELIVERED.unpack_from(payload)
         rows: list[Row] = []
         for envelope in read_envelopes(payload, count, DELIVERED.size):
             view, number = envelope.batch, 0

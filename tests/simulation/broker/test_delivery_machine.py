@@ -15,7 +15,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ternmq.wire.messages.groups import GroupReset, GroupResetDone, Start
 from ternmq.wire.messages.hello import Empty
-from ternmq.wire.messages.pull import Done, Leave, Renew, Renewed
+from ternmq.wire.messages.pull import (
+    Acked,
+    Done,
+    Extend,
+    LeaseKey,
+    Leave,
+    Renew,
+    Renewed,
+    Settle,
+)
 from ternmq.wire.messages.read import GroupRetried, GroupRetry
 from ternmq.wire.numbers import Command
 from tests.simulation.broker.delivery_world import GRACE_MS, TOPIC, Caller, Consumer, Row, World
@@ -50,6 +59,7 @@ class Delivery(RuleBasedStateMachine):
         self.consumers: list[Consumer] = []
         self.books = {name: Book() for name in GROUPS}
         self.sessions = 0
+        self.handles: list[tuple[str, Row, int]] = []
 
     # -- producers
 
@@ -143,6 +153,75 @@ class Delivery(RuleBasedStateMachine):
     @rule(pick=picks)
     def give_back(self, pick: int) -> None:
         self._say(pick, "back")
+
+    # -- gateways
+
+    @rule(name=names, rows_max=st.integers(1, 8), lease_ms=st.sampled_from([1, 300, 5_000, 80_000]))
+    def pull_detached(self, name: str, rows_max: int, lease_ms: int) -> None:
+        """Somebody comes, takes rows along and is gone; only handles are left."""
+        self.sessions += 1
+        session = b"%016d" % self.sessions
+        consumer = Consumer(name, session, Caller(session), detached=True)
+        self.world.run(self.world.join(consumer, held=[]))
+        rows = self.world.run(self.world.pull(consumer, rows_max, lease_ms))
+        for row in rows:
+            self._delivered(consumer, row)
+        self.handles += [(name, row, self.world.key) for row in rows]
+        self._lose(consumer)
+
+    @precondition(lambda self: self.handles)
+    @rule(
+        pick=picks, kind=st.sampled_from(["ack", "retry", "reject", "back"]), forged=st.booleans()
+    )
+    def settle_detached(self, pick: int, kind: Any, forged: bool) -> None:
+        """It counts if, and only if, that lease has the row at this moment and the key is right."""
+        name, row, key = self.handles[pick % len(self.handles)]
+        done = Done(lease=row.lease, first=row.sequence, end=row.sequence + 1, kind=kind)
+        settle = Settle(
+            topic=TOPIC,
+            group=name,
+            keys=[LeaseKey(lease=row.lease, key=key ^ forged)],
+            done=[done],
+        )
+        held = self._holds(name, row) and not forged
+        answer = self.world.run(self.world.ask(Caller(b"g" * 16), Command.SETTLE, settle, Acked))
+        self.world.run(self.world.settle())
+        assert answer.settled == held, "counted although it is late, or the other way round"
+        assert answer.late_rows == ([] if held else [(row.lease, row.sequence, row.sequence + 1)])
+        if held:
+            self._note(self.books[name], row, kind)
+
+    def _note(self, book: Book, row: Row, kind: str) -> None:
+        if kind == "ack":
+            assert row.sequence not in book.acked, "finished twice"
+            book.acked.add(row.sequence)
+        elif kind == "reject":
+            book.buried.add(row.sequence)
+        elif kind == "retry":
+            book.attempts[row.sequence] = row.attempt + 1
+
+    @precondition(lambda self: self.handles)
+    @rule(pick=picks, lease_ms=st.sampled_from([1, 300, 5_000, 80_000]))
+    def extend_detached(self, pick: int, lease_ms: int) -> None:
+        name, row, key = self.handles[pick % len(self.handles)]
+        extend = Extend(
+            topic=TOPIC,
+            group=name,
+            keys=[LeaseKey(lease=row.lease, key=key)],
+            rows=[(row.lease, row.sequence, row.sequence + 1)],
+            lease_ms=lease_ms,
+        )
+        held = self._holds(name, row)
+        answer = self.world.run(self.world.ask(Caller(b"g" * 16), Command.EXTEND, extend, Acked))
+        assert answer.settled == held
+        if held:
+            self.world.clock.turn((lease_ms - 1) / 1000)
+            self.world.run(self.world.tick())
+            assert self._holds(name, row), "it came back before its time"
+
+    def _holds(self, name: str, row: Row) -> bool:
+        lease = self._group(name).lane.leases.get(row.lease)
+        return lease is not None and lease.rows.get(row.sequence) is not None
 
     @precondition(lambda self: self.consumers)
     @rule(pick=picks)

@@ -38,7 +38,7 @@ from ternmq.testing import TurnedClock
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import Empty
-from ternmq.wire.messages.transactions import Action, DetachedEnd, HalfEnd
+from ternmq.wire.messages.transactions import DetachedEnd, HalfAction, HalfEnd
 from ternmq.wire.numbers import Command
 from tests.simulation.transactions.transaction_model import Half, Model, Place, Told
 from tests.simulation.transactions.transaction_parts import (
@@ -300,7 +300,7 @@ class Life:
         one = one or self.some(named=False)
         if one is None:
             return
-        action: Action = self.random.choice(("commit", "rollback"))
+        action: HalfAction = self.random.choice(("commit", "rollback"))
         one.commit_asked |= action == "commit"
         stored = bool(one.answered)
         end = HalfEnd(transaction=one.info.transaction, action=action, source=source)
@@ -325,7 +325,7 @@ class Life:
             return
         name, known = one.info.name, self.model.attempts(one.info.name)
         wanted = self.random.choice(([], [one.info.attempt], sorted(known)))
-        action: Action = self.random.choice(("commit", "commit", "rollback"))
+        action: HalfAction = self.random.choice(("commit", "commit", "rollback"))
         for attempt in wanted or range(4):
             if action == "commit":
                 key = HalfInfo(name=name, attempt=attempt).key

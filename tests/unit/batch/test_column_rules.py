@@ -18,7 +18,7 @@ from ternmq.batch.arrow import record_batch
 from ternmq.batch.check import check_incoming, describe_stored
 from ternmq.batch.column_rules import COLUMN_RULES
 from ternmq.batch.due import due_times
-from ternmq.batch.encoder import Origin, Piece, assemble
+from ternmq.batch.encoder import Origin, Section, assemble
 from ternmq.batch.expiry import expired_rows, may_expire
 from ternmq.batch.half import read_info
 from ternmq.batch.layout import (
@@ -160,33 +160,33 @@ def part_sets(kind: Type) -> Iterator[tuple[ColumnPart, ...]]:
                 yield (*parts, extra)
 
 
-def variants(column: int) -> Iterator[list[Piece]]:
+def variants(column: int) -> Iterator[list[Section]]:
     """Pieces of one column: each shape with right contents, then each part with hostile ones."""
     for kind in Type:
         for parts in part_sets(kind):
-            usual = [Piece(column, part, kind, right(part, kind)) for part in parts]
+            usual = [Section(column, part, kind, right(part, kind)) for part in parts]
             yield usual
             for at, part in enumerate(parts):
                 for data in HOSTILE[part]:
                     other = list(usual)
-                    other[at] = Piece(column, part, kind, data)
+                    other[at] = Section(column, part, kind, data)
                     yield other
             if len(parts) > 1:  # Parts that do not agree about their type.
                 mixed = Type.UTF8 if kind is not Type.UTF8 else Type.INT64
-                yield [Piece(column, parts[0], mixed, usual[0].data), *usual[1:]]
+                yield [Section(column, parts[0], mixed, usual[0].data), *usual[1:]]
     for unknown in (0, 7, 255):
-        yield [Piece(column, ColumnPart.VALUES, unknown, bytes(ROWS))]
+        yield [Section(column, ColumnPart.VALUES, unknown, bytes(ROWS))]
 
 
-def a_batch_with(pieces: list[Piece], attributes: int = 0, born_ms: int = DUE_MS) -> bytearray:
+def a_batch_with(pieces: list[Section], attributes: int = 0, born_ms: int = DUE_MS) -> bytearray:
     offsets = np.arange(ROWS + 1, dtype="<i4").tobytes()
     bodies = [
-        Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets),
-        Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, b"abc"),
+        Section(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets),
+        Section(Column.BODY, ColumnPart.DATA, Type.BINARY, b"abc"),
     ]
     due = np.full(ROWS, DUE_MS, "<i8").tobytes()
     if not any(piece.column == Column.DUE for piece in pieces):
-        bodies.append(Piece(Column.DUE, ColumnPart.VALUES, Type.INT64, due))
+        bodies.append(Section(Column.DUE, ColumnPart.VALUES, Type.INT64, due))
     return assemble([*bodies, *pieces], ROWS, 3, ORIGIN, 7, born_ms, attributes)
 
 
@@ -279,9 +279,11 @@ def test_every_column_has_a_rule() -> None:
 
 def test_a_column_nobody_knows_may_have_another_type_in_the_next_batch() -> None:
     """Both are good alone, and a delay server merges what is due."""
-    texts = [Piece(UNKNOWN, part, Type.UTF8, right(part, Type.UTF8)) for part in SHAPES[Type.UTF8]]
-    numbers = [Piece(UNKNOWN, ColumnPart.VALUES, Type.INT64, bytes(8 * ROWS))]
-    pairs = [Piece(UNKNOWN, part, Type.MAP, right(part, Type.MAP)) for part in SHAPES[Type.MAP]]
+    texts = [
+        Section(UNKNOWN, part, Type.UTF8, right(part, Type.UTF8)) for part in SHAPES[Type.UTF8]
+    ]
+    numbers = [Section(UNKNOWN, ColumnPart.VALUES, Type.INT64, bytes(8 * ROWS))]
+    pairs = [Section(UNKNOWN, part, Type.MAP, right(part, Type.MAP)) for part in SHAPES[Type.MAP]]
     views = [BatchView(stored(a_batch_with(pieces))) for pieces in (texts, numbers, pairs)]
     origin = Origin(topic="x", app="%delay", producer=ProducerId(1, 2))
 
@@ -294,7 +296,7 @@ def test_a_column_nobody_knows_may_have_another_type_in_the_next_batch() -> None
 
 def test_what_an_older_release_stored_is_described_and_not_judged() -> None:
     """A start, or a replica, that refused it would never end (finding C1)."""
-    batch = a_batch_with([Piece(Column.KEY, ColumnPart.DATA, Type.UTF8, b"abc")])
+    batch = a_batch_with([Section(Column.KEY, ColumnPart.DATA, Type.UTF8, b"abc")])
 
     with pytest.raises(ProtocolError, match="column 2"):
         check_incoming(batch)
@@ -306,7 +308,7 @@ def test_buffers_that_lie_over_each_other_are_refused() -> None:
     offsets = np.arange(0, 4_000, 1_000, dtype="<i4").tobytes()
     parts = [(ColumnPart.OFFSETS, offsets), (ColumnPart.DATA, b"x" * 3_000)]
     pieces = [
-        Piece(c, part, Type.UTF8, data) for c in (Column.KEY, UNKNOWN) for part, data in parts
+        Section(c, part, Type.UTF8, data) for c in (Column.KEY, UNKNOWN) for part, data in parts
     ]
     batch = a_batch_with(pieces)
     check_incoming(batch)
@@ -326,7 +328,7 @@ def test_buffers_that_lie_over_each_other_are_refused() -> None:
 
 
 def test_a_chunk_table_belongs_to_compressed_bodies() -> None:
-    table = Piece(Column.BODY, ColumnPart.CHUNKS, Type.BINARY, struct.pack("<4I", 0, 0, 3, 3))
+    table = Section(Column.BODY, ColumnPart.CHUNKS, Type.BINARY, struct.pack("<4I", 0, 0, 3, 3))
 
     with pytest.raises(ProtocolError, match="not compressed"):
         check_incoming(a_batch_with([table]))
@@ -338,7 +340,7 @@ def test_more_words_than_a_batch_can_have_rows_are_refused() -> None:
         ColumnPart.DICTIONARY_OFFSETS: bytes(4 * 70_000),
         ColumnPart.DICTIONARY_DATA: b"",
     }
-    pieces = [Piece(Column.TAG, part, Type.DICTIONARY, data) for part, data in words.items()]
+    pieces = [Section(Column.TAG, part, Type.DICTIONARY, data) for part, data in words.items()]
 
     with pytest.raises(ProtocolError, match="different tags"):
         check_incoming(a_batch_with(pieces))
@@ -347,7 +349,7 @@ def test_more_words_than_a_batch_can_have_rows_are_refused() -> None:
 
 @pytest.mark.parametrize("info", [b"\x97\xc4\x00\xa1\xff", b"\x91" * 993 + b"\x90"])
 def test_a_transaction_that_cannot_be_read_is_the_clients_mistake(info: bytes) -> None:
-    piece = Piece(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, info)
+    piece = Section(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, info)
 
     with pytest.raises(ProtocolError, match="transaction"):
         read_info(BatchView(stored(a_batch_with([piece], int(Attribute.HALF)))))

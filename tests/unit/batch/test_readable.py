@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ternmq.batch.check import check_incoming, describe_stored
-from ternmq.batch.encoder import Piece
+from ternmq.batch.encoder import Section
 from ternmq.batch.expiry import expired_rows
 from ternmq.batch.layout import Attribute, Column, ColumnPart, Type
 from ternmq.batch.readable import order_keys_of, why_unreadable
@@ -54,8 +54,8 @@ def test_whatever_could_be_stored_is_coped_with(column: int) -> None:
 def test_a_view_says_corrupt_each_time_it_is_asked() -> None:
     """The bytes of a column that is no text must never be taken for text by the next reader."""
     pieces = [
-        Piece(Column.KEY, ColumnPart.OFFSETS, Type.UTF8, OFFSETS),
-        Piece(Column.KEY, ColumnPart.DATA, Type.UTF8, b"a\xffc"),
+        Section(Column.KEY, ColumnPart.OFFSETS, Type.UTF8, OFFSETS),
+        Section(Column.KEY, ColumnPart.DATA, Type.UTF8, b"a\xffc"),
     ]
     view = BatchView(stored(a_batch_with(pieces)))
     for _ in range(3):
@@ -65,8 +65,8 @@ def test_a_view_says_corrupt_each_time_it_is_asked() -> None:
 
 def test_order_keys_that_are_no_text_still_order() -> None:
     pieces = [
-        Piece(Column.ORDER_KEY, ColumnPart.OFFSETS, Type.UTF8, OFFSETS),
-        Piece(Column.ORDER_KEY, ColumnPart.DATA, Type.UTF8, b"a\xff\xff"),
+        Section(Column.ORDER_KEY, ColumnPart.OFFSETS, Type.UTF8, OFFSETS),
+        Section(Column.ORDER_KEY, ColumnPart.DATA, Type.UTF8, b"a\xff\xff"),
     ]
     view = BatchView(stored(a_batch_with(pieces)))
     assert order_keys_of(view) == ["a", "\\xff", "\\xff"]
@@ -74,7 +74,7 @@ def test_order_keys_that_are_no_text_still_order() -> None:
 
 
 def test_a_copy_names_what_it_leaves_out() -> None:
-    pieces = [Piece(Column.EXPLICIT_ID, ColumnPart.DATA, Type.BINARY, b"abc")]
+    pieces = [Section(Column.EXPLICIT_ID, ColumnPart.DATA, Type.BINARY, b"abc")]
     view = BatchView(stored(a_batch_with(pieces, born_ms=-5)))
 
     copy = copy_of(view, 1, {"%reason": "x"})

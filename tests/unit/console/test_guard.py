@@ -27,4 +27,4 @@ from ternmq.console.guard import why_refused
 def test_a_request_passes_by_its_host_and_its_origin(
     method: str, headers: dict[str, str], passes: bool
 ) -> None:
-    assert (why_refused(method, Headers(headers), ()) == "") is passes
+    assert (why_refused(method, Headers(headers)) == "") is passes

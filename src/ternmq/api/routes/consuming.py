@@ -7,9 +7,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from ternmq.api.answers import json_answer, message_fields, rfc3339
-from ternmq.api.http_consumers import LEASE_MS_MAX, MAX_ROWS, WAIT_MS_MAX, SettleOrder
+from ternmq.api.http_consumers import LEASE_MS_MAX, MAX_ROWS, WAIT_MS_MAX
 from ternmq.api.service import service_of
-from ternmq.client.model.message import Message
+from ternmq.client.consuming.detached import DetachedMessage, HandleVerdict, SettleReport
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 
@@ -52,11 +52,11 @@ def _object(example: dict[str, Any]) -> dict[str, Any]:
 )
 async def pull(request: Request, topic: str, group: str) -> Response:
     wanted = await _read(request, PullWanted)
-    _check(topic, group)
+    check_names(topic, group)
     found = await service_of(request).consumers.pull(
-        topic, group, rows=wanted.max, wait_ms=wanted.wait_ms or 50, lease_ms=wanted.lease_ms
+        topic, group, rows=wanted.max, wait_ms=wanted.wait_ms, lease_ms=wanted.lease_ms
     )
-    return json_answer({"messages": [_pulled(ack_id, message) for ack_id, message in found]})
+    return json_answer({"messages": [pulled_fields(each) for each in found]})
 
 
 @router.post(
@@ -66,15 +66,22 @@ async def pull(request: Request, topic: str, group: str) -> Response:
 )
 async def settle(request: Request, topic: str, group: str) -> Response:
     wanted = await _read(request, SettleWanted)
-    _check(topic, group)
-    orders = [SettleOrder(ack_id=ack_id, outcome="ack") for ack_id in wanted.ack]
-    for outcome, ones in (("retry", wanted.retry), ("reject", wanted.reject)):
-        orders += [
-            SettleOrder(ack_id=x.ack_id, outcome=outcome, after_ms=x.after_ms, error=x.error)
-            for x in ones
-        ]
-    done, late = await service_of(request).consumers.known(topic, group).settle(orders)
-    return json_answer({"settled": done, "late": late})
+    check_names(topic, group)
+    verdicts = [HandleVerdict(handle=ack_id) for ack_id in wanted.ack]
+    verdicts += [
+        HandleVerdict(
+            handle=x.ack_id,
+            outcome="retry",
+            after=None if x.after_ms is None else x.after_ms / 1000,
+            reason=x.error,
+        )
+        for x in wanted.retry
+    ]
+    verdicts += [
+        HandleVerdict(handle=x.ack_id, outcome="reject", reason=x.error) for x in wanted.reject
+    ]
+    report = await service_of(request).consumers.by_handle(topic, group).settle(verdicts)
+    return json_answer(_report("settled", report))
 
 
 @router.post(
@@ -84,16 +91,17 @@ async def settle(request: Request, topic: str, group: str) -> Response:
 )
 async def extend(request: Request, topic: str, group: str) -> Response:
     wanted = await _read(request, ExtendWanted)
-    _check(topic, group)
-    orders = [
-        SettleOrder(ack_id=ack_id, outcome="extend", lease_ms=wanted.lease_ms)
-        for ack_id in wanted.ack_ids
-    ]
-    done, late = await service_of(request).consumers.known(topic, group).settle(orders)
-    return json_answer({"extended": done, "late": late})
+    check_names(topic, group)
+    consumer = service_of(request).consumers.by_handle(topic, group)
+    report = await consumer.extend(wanted.ack_ids, wanted.lease_ms / 1000)
+    return json_answer(_report("extended", report))
 
 
-def _check(topic: str, group: str) -> None:
+def _report(word: str, report: SettleReport) -> dict[str, Any]:
+    return {word: report.settled, "late": len(report.late), "late_ids": report.late}
+
+
+def check_names(topic: str, group: str) -> None:
     check_name("topic", topic)
     check_name("group", group)
 
@@ -106,10 +114,11 @@ async def _read(request: Request, wanted: type[Any]) -> Any:
         raise BadRequest(f"the body is not as it should be: {error}") from None
 
 
-def _pulled(ack_id: str, message: Message) -> dict[str, Any]:
+def pulled_fields(pulled: DetachedMessage) -> dict[str, Any]:
+    message = pulled.message
     error = message.last_error
     return {
-        "ack_id": ack_id,
+        "ack_id": pulled.handle,
         **message_fields(message),
         "attempt": message.attempt,
         "last_error": None

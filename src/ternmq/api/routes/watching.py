@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from ternmq.api.answers import group_fields, rfc3339, topic_fields
 from ternmq.api.service import service_of
 from ternmq.api.views.snapshot import Snapshot
-from ternmq.api.views.watch import Watch
+from ternmq.api.views.watch import LooksShared
 from ternmq.core.errors import Closed
 
 router = APIRouter(tags=["cluster"])
@@ -41,7 +41,7 @@ async def watch(request: Request, topics: str = "", groups: str = "") -> Respons
     return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
 
-async def _events(watch: Watch, topics: list[str], groups: list[str]) -> AsyncIterator[bytes]:
+async def _events(watch: LooksShared, topics: list[str], groups: list[str]) -> AsyncIterator[bytes]:
     with suppress(Closed):
         snapshot = await watch.fresh()
         while True:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from ternmq.api.views.snapshot import GroupView, Snapshot
 
-Level = Literal["critical", "warning"]
+AttentionLevel = Literal["critical", "warning"]
 OLD_MS = 5 * 60_000
 DISK_SHARE_MAX = 0.85
 FINE = ("ok", "draining")
@@ -18,7 +18,7 @@ SENTENCES_MAX = 20
 class Attention:
     """One sentence."""
 
-    level: Level
+    level: AttentionLevel
     text: str
     where: str
     """The page that shows more."""

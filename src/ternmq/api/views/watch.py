@@ -11,6 +11,7 @@ The watch never ends by an error: the next look may succeed.
 import asyncio
 from collections import deque
 from dataclasses import replace
+from typing import Protocol
 
 from ternmq.api.views.snapshot import (
     FlowPoint,
@@ -47,6 +48,19 @@ TRENDS_MAX = 2_000
 """Groups and topics whose last looks are remembered."""
 
 log = get_logger()
+
+
+class LooksShared(Protocol):
+    """A watch, or one narrowed."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    def wanted(self) -> None: ...
+
+    async def after(self, number: int) -> Snapshot: ...
+
+    async def fresh(self) -> Snapshot: ...
 
 
 class Watch:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ternmq.batch import compression
-from ternmq.batch.encoder import Origin, Piece, assemble
+from ternmq.batch.encoder import Origin, Section, assemble
 from ternmq.batch.layout import Attribute, Column, ColumnPart, Encoding, Type
 from ternmq.batch.rows.gather import (
     in_a_row,
@@ -115,7 +115,7 @@ def _build(
     if Column.EXPIRE in kinds:
         attributes |= Attribute.EXPIRES
     if bool((born != born[0]).any()):
-        pieces.append(Piece(Column.BORN, ColumnPart.VALUES, Type.INT64, born.tobytes()))
+        pieces.append(Section(Column.BORN, ColumnPart.VALUES, Type.INT64, born.tobytes()))
     count = sum(len(source.rows) for source in sources)
     return assemble(pieces, count, body_size, origin, first_sequence, int(born[0]), int(attributes))
 
@@ -127,7 +127,7 @@ def _numbers(view: BatchView, column: int, part: ColumnPart, kind: str) -> np.nd
     return np.frombuffer(packed, dtype=kind)
 
 
-def _bodies(sources: Sequence[ChosenRows]) -> tuple[list[Piece], int]:
+def _bodies(sources: Sequence[ChosenRows]) -> tuple[list[Section], int]:
     parts = []
     compressed = False
     for view, rows in sources:
@@ -142,13 +142,13 @@ def _bodies(sources: Sequence[ChosenRows]) -> tuple[list[Piece], int]:
         smaller = compression.compress(joined, offsets.tolist(), Encoding.ZSTD)
         if smaller is not None:
             return [
-                Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets.tobytes()),
-                Piece(Column.BODY, ColumnPart.CHUNKS, Type.BINARY, smaller[0]),
-                Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, smaller[1], Encoding.ZSTD),
+                Section(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets.tobytes()),
+                Section(Column.BODY, ColumnPart.CHUNKS, Type.BINARY, smaller[0]),
+                Section(Column.BODY, ColumnPart.DATA, Type.BINARY, smaller[1], Encoding.ZSTD),
             ], len(joined)
     return [
-        Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets.tobytes()),
-        Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, joined),
+        Section(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets.tobytes()),
+        Section(Column.BODY, ColumnPart.DATA, Type.BINARY, joined),
     ], len(joined)
 
 
@@ -185,11 +185,11 @@ def _own_ids(view: BatchView, rows: np.ndarray) -> np.ndarray:
     return ids
 
 
-def _ids(sources: Sequence[ChosenRows]) -> list[Piece]:
+def _ids(sources: Sequence[ChosenRows]) -> list[Section]:
     offsets, data = join_bytes([ids_of(view, rows) for view, rows in sources])
     return [
-        Piece(Column.EXPLICIT_ID, ColumnPart.OFFSETS, Type.BINARY, offsets),
-        Piece(Column.EXPLICIT_ID, ColumnPart.DATA, Type.BINARY, data),
+        Section(Column.EXPLICIT_ID, ColumnPart.OFFSETS, Type.BINARY, offsets),
+        Section(Column.EXPLICIT_ID, ColumnPart.DATA, Type.BINARY, data),
     ]
 
 
@@ -203,7 +203,7 @@ def _texts(
     column: Column,
     kind: Type,
     otherwise: Callable[[BatchView], bytes],
-) -> list[Piece]:
+) -> list[Section]:
     """A column that a source has, or one value for all of its rows."""
     parts = []
     for view, rows in sources:
@@ -214,12 +214,12 @@ def _texts(
             parts.append(take_bytes(offsets, _numbers(view, column, ColumnPart.DATA, "u1"), rows))
     places, joined = join_bytes(parts)
     return [
-        Piece(column, ColumnPart.OFFSETS, kind, places),
-        Piece(column, ColumnPart.DATA, kind, joined),
+        Section(column, ColumnPart.OFFSETS, kind, places),
+        Section(column, ColumnPart.DATA, kind, joined),
     ]
 
 
-def _column(sources: Sequence[ChosenRows], column: int, kind: int) -> list[Piece]:
+def _column(sources: Sequence[ChosenRows], column: int, kind: int) -> list[Section]:
     present = [
         any(owner == column and place[3] == kind for (owner, _), place in view.parts().items())
         for view, _ in sources
@@ -235,7 +235,7 @@ def _column(sources: Sequence[ChosenRows], column: int, kind: int) -> list[Piece
     if kind == Type.MAP:
         return _map(sources, column)  # A row without properties has none, not a null.
     bits = pack_bits(valid)
-    pieces = [] if bits is None else [Piece(column, ColumnPart.VALIDITY, kind, bits)]
+    pieces = [] if bits is None else [Section(column, ColumnPart.VALIDITY, kind, bits)]
     if kind in _WIDTHS:
         width = _WIDTHS[kind]
         values = [
@@ -245,7 +245,7 @@ def _column(sources: Sequence[ChosenRows], column: int, kind: int) -> list[Piece
             for (view, rows), has in zip(sources, present, strict=True)
         ]
         data = np.concatenate(values).tobytes()
-        return [*pieces, Piece(column, ColumnPart.VALUES, kind, data)]
+        return [*pieces, Section(column, ColumnPart.VALUES, kind, data)]
     if kind == Type.DICTIONARY:
         return pieces + _dictionary(sources, column, present)
     parts = [
@@ -261,12 +261,12 @@ def _column(sources: Sequence[ChosenRows], column: int, kind: int) -> list[Piece
     offsets, data = join_bytes(parts)
     return [
         *pieces,
-        Piece(column, ColumnPart.OFFSETS, kind, offsets),
-        Piece(column, ColumnPart.DATA, kind, data),
+        Section(column, ColumnPart.OFFSETS, kind, offsets),
+        Section(column, ColumnPart.DATA, kind, data),
     ]
 
 
-def _dictionary(sources: Sequence[ChosenRows], column: int, present: list[bool]) -> list[Piece]:
+def _dictionary(sources: Sequence[ChosenRows], column: int, present: list[bool]) -> list[Section]:
     known: dict[bytes, int] = {}
     codes = []
     for (view, rows), has in zip(sources, present, strict=True):
@@ -282,13 +282,13 @@ def _dictionary(sources: Sequence[ChosenRows], column: int, present: list[bool])
     sizes = np.array([len(word) for word in known], np.int64)
     kind = Type.DICTIONARY
     return [
-        Piece(column, ColumnPart.VALUES, kind, np.concatenate(codes).astype("<i4").tobytes()),
-        Piece(column, ColumnPart.DICTIONARY_OFFSETS, kind, offsets_of(sizes).tobytes()),
-        Piece(column, ColumnPart.DICTIONARY_DATA, kind, b"".join(known)),
+        Section(column, ColumnPart.VALUES, kind, np.concatenate(codes).astype("<i4").tobytes()),
+        Section(column, ColumnPart.DICTIONARY_OFFSETS, kind, offsets_of(sizes).tobytes()),
+        Section(column, ColumnPart.DICTIONARY_DATA, kind, b"".join(known)),
     ]
 
 
-def _map(sources: Sequence[ChosenRows], column: int) -> list[Piece]:
+def _map(sources: Sequence[ChosenRows], column: int) -> list[Section]:
     counts: list[np.ndarray] = []
     types: list[np.ndarray] = []
     names: list[tuple[np.ndarray, np.ndarray]] = []
@@ -319,4 +319,4 @@ def _map(sources: Sequence[ChosenRows], column: int) -> list[Piece]:
         (ColumnPart.VALUE_DATA, value_data),
         (ColumnPart.VALUE_TYPES, np.concatenate(types).tobytes()),
     ]
-    return [Piece(column, part, Type.MAP, data) for part, data in parts]
+    return [Section(column, part, Type.MAP, data) for part, data in parts]

@@ -19,7 +19,7 @@ from ternmq.batch.selector.terms import (
     Among,
     Compare,
     Constant,
-    Missing,
+    MissingTerm,
     Name,
     Term,
     TermSearch,
@@ -65,17 +65,17 @@ class Condition:
     term: Term
 
 
-Piece = Value | Condition
+Operand = Value | Condition
 
 
-class Builder(Transformer[Token, Piece]):
+class Builder(Transformer[Token, Operand]):
     """One method a rule, called with what the rule's parts became."""
 
-    def either(self, parts: list[Piece]) -> Condition:
+    def either(self, parts: list[Operand]) -> Condition:
         conditions = [condition_of(part) for part in parts]
         return _joined(conditions, some_of(one.term for one in conditions))
 
-    def both(self, parts: list[Piece]) -> Condition:
+    def both(self, parts: list[Operand]) -> Condition:
         conditions = [condition_of(part) for part in parts]
         return _joined(conditions, all_of(one.term for one in conditions))
 
@@ -84,7 +84,7 @@ class Builder(Transformer[Token, Piece]):
         _check_depth(_start(word), inner.depth + 1)
         return Condition(_start(word), inner.depth + 1, inner.count, negate(inner.term))
 
-    def grouped(self, parts: list[Piece]) -> Piece:
+    def grouped(self, parts: list[Operand]) -> Operand:
         (inner,) = parts
         _check_depth(inner.at, inner.depth + 1)
         return replace(inner, depth=inner.depth + 1)
@@ -118,7 +118,7 @@ class Builder(Transformer[Token, Piece]):
     def missing(self, parts: list[Any]) -> Condition:
         operand, negated = value_of(parts[0]), parts[1] is not None
         if isinstance(operand.value, Name):
-            return _test(operand, operand, Missing(operand.value, negated))
+            return _test(operand, operand, MissingTerm(operand.value, negated))
         return _test(operand, operand, Constant((operand.value is None) != negated))
 
     def name(self, parts: list[Token]) -> Value:
@@ -188,7 +188,7 @@ def _kind(value: object) -> type:
     return next(kind for kind in (bool, str, object) if isinstance(value, kind))
 
 
-def condition_of(piece: Piece) -> Condition:
+def condition_of(piece: Operand) -> Condition:
     """As something that is true or false: a boolean property is, a number is not."""
     if isinstance(piece, Condition):
         return piece
@@ -201,13 +201,13 @@ def condition_of(piece: Piece) -> Condition:
     raise Mistake(piece.at, f"expected a condition, and this is only a {kind}")
 
 
-def value_of(piece: Piece) -> Value:
+def value_of(piece: Operand) -> Value:
     if isinstance(piece, Condition):
         raise Mistake(piece.at, "expected a property or a literal, and this is a condition")
     return piece
 
 
-def name_of(piece: Piece) -> Name:
+def name_of(piece: Operand) -> Name:
     value = value_of(piece).value
     if not isinstance(value, Name):
         raise Mistake(piece.at, "expected a property, and this is a literal")

@@ -21,7 +21,7 @@ from ternmq.batch.selector.terms import (
     Compare,
     CompareNames,
     Constant,
-    Missing,
+    MissingTerm,
     Name,
     Some,
     Term,
@@ -73,7 +73,7 @@ class _Scope:
                 return self._among(name, values, negated)
             case TermSearch(name, how, needle, negated):
                 return self._search(name, how, needle, negated)
-            case Missing(name, negated):
+            case MissingTerm(name, negated):
                 value = self._column(name, ValueKind.PRESENT)
                 return value if negated else f"(not {value})"
             case All(terms):

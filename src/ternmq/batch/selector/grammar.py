@@ -12,7 +12,7 @@ from typing import cast
 from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from ternmq.batch.selector.builder import Builder, Mistake, Piece, condition_of
+from ternmq.batch.selector.builder import Builder, Mistake, Operand, condition_of
 from ternmq.batch.selector.terms import KEYWORDS, NAME_PATTERN, Term
 from ternmq.core.errors import BadFilter
 
@@ -91,7 +91,7 @@ def parse(text: str) -> Term:
             text.encode()
         except UnicodeEncodeError as error:
             raise Mistake(error.start, "this is half a character") from None
-        whole = cast(Piece, _parser().parse(text))  # The builder makes nothing else.
+        whole = cast(Operand, _parser().parse(text))  # The builder makes nothing else.
         return condition_of(whole).term
     except Mistake as mistake:
         at, what = mistake.at, str(mistake)

@@ -106,7 +106,7 @@ class TermSearch:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingTerm:
     """IS NULL; the one term that is never unknown."""
 
     name: Name
@@ -127,7 +127,7 @@ class Some:
     terms: tuple["Term", ...]
 
 
-Term = Constant | Truth | Compare | CompareNames | Among | TermSearch | Missing | All | Some
+Term = Constant | Truth | Compare | CompareNames | Among | TermSearch | MissingTerm | All | Some
 
 
 def compare_names(left: Name, operator: str, right: Name) -> CompareNames:
@@ -168,8 +168,8 @@ def negate(term: Term) -> Term:
             return Among(name, values, not negated)
         case TermSearch(name, how, needle, negated):
             return TermSearch(name, how, needle, not negated)
-        case Missing(name, negated):
-            return Missing(name, not negated)
+        case MissingTerm(name, negated):
+            return MissingTerm(name, not negated)
         case All(terms):
             return some_of(negate(one) for one in terms)
         case Some(terms):
@@ -204,7 +204,7 @@ def text_of(term: Term) -> str:
             return f"{name_text(name)} {'NOT ' * negated}IN ({items})"
         case TermSearch(name, how, needle, negated):
             return f"{name_text(name)} {'NOT ' * negated}{how} {literal_text(needle)}"
-        case Missing(name, negated):
+        case MissingTerm(name, negated):
             return f"{name_text(name)} IS {'NOT ' * negated}NULL"
         case All(terms):
             return " AND ".join(sorted(_bracketed(one) for one in terms))

@@ -7,16 +7,22 @@ fails many rows is settled in `LargeAcks`. What outcomes do to rows is decided i
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ternmq.broker.acks.dead_letters import DeadLetterWriter
 from ternmq.broker.acks.large_acks import Applied, LargeAcks
-from ternmq.broker.acks.settle import DeadRows, SettleMoment, check_outcomes, settle
+from ternmq.broker.acks.settle import (
+    DeadRows,
+    SettleMoment,
+    SettleResult,
+    check_outcomes,
+    settle,
+)
 from ternmq.broker.delivery.poison_isolation import isolating
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.groups.consumer_group import ClientState, ConsumerGroup, ConsumerSession
 from ternmq.broker.groups.groups import ConsumerGroups
-from ternmq.broker.groups.lane import VANISHED, Why
+from ternmq.broker.groups.lane import OVERDUE, VANISHED, Lane, Why
 from ternmq.broker.groups.lane_event import Piece, together
 from ternmq.broker.groups.poison import deaths
 from ternmq.core.errors import TernError, Unavailable
@@ -125,6 +131,12 @@ class AckHandler:
             reason = f"its consumer died {often} while handling it"
             self._move([DeadRows(group, [piece], reason, Why(VANISHED, self._groups.now_ms()))])
 
+    def overdue(self, group: ConsumerGroup, pieces: Sequence[Piece]) -> None:
+        """Rows whose last attempt was a detached lease that ran out."""
+        for piece in pieces:
+            reason = f"not settled in time, {piece[2]} times"
+            self._move([DeadRows(group, [piece], reason, Why(OVERDUE, self._groups.now_ms()))])
+
     async def move(self, deaths: list[DeadRows]) -> None:
         """Copy rows to the dead letters; raises what kept them from it."""
         await self._move(deaths)
@@ -136,7 +148,7 @@ class AckHandler:
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
         busy = [group.lane for group in self._groups if group.consumers]
-        while loop.time() < until and any(lane.leases for lane in busy):  # noqa: ASYNC110
+        while loop.time() < until and any(map(_held_by_consumers, busy)):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
 
     async def finish(self) -> None:
@@ -147,15 +159,33 @@ class AckHandler:
             await asyncio.wait(self._moving)
 
     def _apply(self, consumer: ConsumerSession, done: Sequence[Done]) -> Applied:
+        found = self._settle(consumer.groups, done, None)
+        if isolating(consumer.client):
+            found.touched.update((group.id, group) for group in groups_of(consumer.client))
+        return self._follow_up(found)
+
+    def apply_by_key(
+        self, groups: Sequence[ConsumerGroup], done: Sequence[Done], keys: Mapping[int, int]
+    ) -> Applied:
+        """Rows of detached leases; the caller moves what is to be moved."""
+        return self._follow_up(self._settle(groups, done, keys))
+
+    def _settle(
+        self,
+        told_of: Sequence[ConsumerGroup],
+        done: Sequence[Done],
+        keys: Mapping[int, int] | None,
+    ) -> SettleResult:
         groups = self._groups
         moment = SettleMoment(groups.now(), groups.now_ms, random.random(), groups.given_out)
-        found = settle(consumer, done, moment)
+        found = settle(told_of, done, moment, keys)
         for group, events in found.events.items():
             groups.write(group, together(events))
-        touched = found.touched
-        if isolating(consumer.client):
-            touched |= {group.id: group for group in groups_of(consumer.client)}
-        for group in touched.values():
+        return found
+
+    def _follow_up(self, found: SettleResult) -> Applied:
+        groups = self._groups
+        for group in found.touched.values():
             groups.schedule(group)
             if group.waiting_pulls:
                 self._pull_handler.feed(group)
@@ -196,6 +226,11 @@ class AckHandler:
             log.warning("dead letter not stored", reason=error.message)
         elif error is not None:
             log.error("dead letter failed by a bug", exc_info=error)
+
+
+def _held_by_consumers(lane: Lane) -> bool:
+    """Detached leases outlive this broker: nobody waits for them."""
+    return any(not lease.lock for lease in lane.leases.values())
 
 
 def _acked(applied: Applied) -> Acked:

@@ -6,10 +6,10 @@ the broker has to do about it (write, move to the dead letters, hand out) is ret
 anything: `ack.py` does.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession
+from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.failure_notes import pack_failure
 from ternmq.broker.groups.groups import LEASE_GROUP_MASK
 from ternmq.broker.groups.lane import NO_REASON, Why
@@ -53,11 +53,14 @@ class SettleMoment:
 class SettleResult:
     """What became of the rows of a request, and what has to follow."""
 
+    by_key: bool = False
+    """Of detached leases: everything that was late is named."""
     settled: int = 0
     late: int = 0
     """Rows that were not this consumer's any more."""
     late_rows: list[tuple[int, int, int]] = field(default_factory=list)
-    """Which did not count, as lease, first, end: of ordered groups, and rejects of any."""
+    """Which did not count, as lease, first, end: of ordered groups, detached leases, and rejects of
+    any."""
     moving: list[DeadRows] = field(default_factory=list)
     """To be copied to the dead letters, then marked."""
     events: dict[ConsumerGroup, list[LaneEvent]] = field(default_factory=dict)
@@ -77,18 +80,30 @@ class SettleResult:
             self.freed.append(group)
 
 
-def settle(consumer: ConsumerSession, done: Sequence[Done], moment: SettleMoment) -> SettleResult:
-    """Apply what a consumer says about rows that it was handed."""
-    found = SettleResult()
+def settle(
+    groups: Sequence[ConsumerGroup],
+    done: Sequence[Done],
+    moment: SettleMoment,
+    keys: Mapping[int, int] | None = None,
+) -> SettleResult:
+    """Apply what is said about rows of these groups: by a consumer that was handed them, or, with
+    the keys of detached leases, by anybody. What such a lease does not hold any more is late."""
+    found = SettleResult(by_key=keys is not None)
     rules: dict[tuple[ConsumerGroup, int], RetryRule] = {}
     for item, acked in _steps(done):
-        group = _group_of(consumer, item.lease)
-        if group is None or group.deleted or not moment.given_out(item.lease):
+        group = group_of(groups, item.lease)
+        if (
+            group is None
+            or group.deleted
+            or not moment.given_out(item.lease)
+            or not may_settle(group, item.lease, keys)
+        ):
             found.late += sum(end - first for first, end in acked) or item.end - item.first
-            if item.kind == "reject":
-                found.late_rows.append((item.lease, item.first, item.end))
+            if found.by_key or item.kind == "reject":
+                ranges = acked or [(item.first, item.end)]
+                found.late_rows += [(item.lease, first, end) for first, end in ranges]
         elif acked:
-            strict = group.order is not None
+            strict = group.order is not None or found.by_key
             result = group.lane.ack_all(item.lease, acked, strict=strict)
             found.count(group, result)
             if strict and result.late:
@@ -97,7 +112,10 @@ def settle(consumer: ConsumerSession, done: Sequence[Done], moment: SettleMoment
             _retry(found, group, item, moment, rules)
         elif item.kind == "back":
             found.touched[group.id] = group
-            found.count(group, group.lane.give_back(item.lease, item.first, item.end))
+            result = group.lane.give_back(item.lease, item.first, item.end)
+            found.count(group, result)
+            if found.by_key and result.late:
+                found.late_rows += _without(item.lease, [(item.first, item.end)], result.changes)
         else:
             _reject(found, group, item, moment)
     return found
@@ -131,6 +149,11 @@ def _retry(
     found.count(group, result)
     if group.order is not None and not result.settled and not result.moving:
         found.late_rows.append((item.lease, item.first, item.end))
+    elif result.late and found.by_key:
+        taken = RangeSet((a, b) for each in result.changes for a, b, _ in each.ranges)
+        for a, b, _ in result.moving:
+            taken.add(a, b)
+        found.late_rows += [(item.lease, a, b) for a, b in taken.gaps(item.first, item.end)]
 
 
 def _reject(found: SettleResult, group: ConsumerGroup, item: Done, moment: SettleMoment) -> None:
@@ -177,10 +200,18 @@ def _steps(done: Sequence[Done]) -> Iterator[tuple[Done, list[tuple[int, int]]]]
         yield before, acked
 
 
-def _group_of(consumer: ConsumerSession, lease: int) -> ConsumerGroup | None:
+def may_settle(group: ConsumerGroup, lease_id: int, keys: Mapping[int, int] | None) -> bool:
+    """Without keys everything but detached leases; with keys only those that they open."""
+    lease = group.lane.leases.get(lease_id)
+    if keys is None:
+        return lease is None or not lease.lock
+    return lease is not None and lease.opens(keys.get(lease_id))
+
+
+def group_of(groups: Sequence[ConsumerGroup], lease: int) -> ConsumerGroup | None:
     """The group that a lease belongs to; its number tells, also when the lease is long gone."""
     mark = lease & LEASE_GROUP_MASK
-    for group in consumer.groups:
+    for group in groups:
         if group.id & LEASE_GROUP_MASK == mark:
             return group
     return None

@@ -11,11 +11,11 @@ from ternmq.broker.delivery.handout import NOBODY, Handout, Slice, clipped, sequ
 from ternmq.broker.delivery.lookup import Lookup, passing
 from ternmq.broker.delivery.pick_by_priority import PriorityPicker
 from ternmq.broker.delivery.pick_ordered import HeldSlots, OrderedPicker
-from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession
+from ternmq.broker.groups.consumer_group import ConsumerGroup, WaitingPull
 from ternmq.broker.groups.failure_notes import NOTES_PER_PULL, FailureNote
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.lane_event import LaneEvent, Piece
-from ternmq.broker.groups.lease import Lease
+from ternmq.broker.groups.lease import DETACHED, Lease, detached_ms, lock_of
 from ternmq.core.log import get_logger
 from ternmq.core.range_set import RangeSet
 from ternmq.storage.consume.entry import ConsumeEntry
@@ -41,7 +41,7 @@ class RowPicker:
         self._priority_picker = PriorityPicker(groups=groups, lookup=lookup)
 
     def take(
-        self, group: ConsumerGroup, consumer: ConsumerSession, rows_max: int, size_max: int
+        self, group: ConsumerGroup, pull: WaitingPull, rows_max: int, size_max: int
     ) -> tuple[Handout | None, int, int]:
         """Lease rows of one group; returns them with how many rows and bytes they are."""
         if group.settings.paused or group.halted:
@@ -51,11 +51,11 @@ class RowPicker:
             again, slices = self._ordered_picker.take(group, group.order, rows_max, size_max)
             if not again:
                 return NOBODY
-            lease = self._lease(group, consumer)
+            lease = self._lease(group, pull)
             changes = [lane.hand_out(lease, again, lane.next)]
             return self._handed_out(group, lease, slices, changes)
         if group.settings.priority:
-            return self._take_by_priority(group, consumer, rows_max, size_max)
+            return self._take_by_priority(group, pull, rows_max, size_max)
         again, slices = [], []
         if lane.returned.count:
             share = rows_max if lane.end == lane.next else max(1, rows_max // 2)
@@ -73,7 +73,7 @@ class RowPicker:
                 self._groups.write(group, lane.pass_over([(lane.next, new_end)], new_end))
                 self._lookup.feed_soon(group)
             return NOBODY
-        lease = self._lease(group, consumer)
+        lease = self._lease(group, pull)
         if group.filter is None:
             changes = [lane.hand_out(lease, again, new_end)]
         else:
@@ -81,18 +81,18 @@ class RowPicker:
         return self._handed_out(group, lease, slices, changes)
 
     def _take_by_priority(
-        self, group: ConsumerGroup, consumer: ConsumerSession, rows_max: int, size_max: int
+        self, group: ConsumerGroup, pull: WaitingPull, rows_max: int, size_max: int
     ) -> tuple[Handout | None, int, int]:
         ranks = self._priority_picker.of(group)
         again, slices = self._slices(group, ranks.pick(rows_max), size_max)
         if not again:
             return NOBODY
         ranks.handed_out(again)
-        lease = self._lease(group, consumer)
+        lease = self._lease(group, pull)
         changes = [group.lane.hand_out(lease, again, group.lane.next)]
         return self._handed_out(group, lease, slices, changes)
 
-    def take_suspect(self, group: ConsumerGroup, consumer: ConsumerSession) -> Handout | None:
+    def take_suspect(self, group: ConsumerGroup, pull: WaitingPull) -> Handout | None:
         """Lease one row that may have killed consumers, alone."""
         lane, order = group.lane, group.order
         piece = lane.suspect()
@@ -106,14 +106,18 @@ class RowPicker:
             return None  # Gone from the log (and counted), or being read.
         if order is not None:
             order.take_one(piece[0])
-        lease = self._lease(group, consumer)
+        lease = self._lease(group, pull)
         changes = [lane.hand_out(lease, again, lane.next)]
         return self._handed_out(group, lease, slices, changes)[0]._replace(alone=True)
 
-    def _lease(self, group: ConsumerGroup, consumer: ConsumerSession) -> Lease:
-        now = self._groups.now()
-        until = now + self._lease_ms
-        return Lease(self._groups.new_lease(group), consumer.session, consumer.id, until, since=now)
+    def _lease(self, group: ConsumerGroup, pull: WaitingPull) -> Lease:
+        now, number = self._groups.now(), self._groups.new_lease(group)
+        consumer = pull.consumer
+        if not pull.key:
+            return Lease(number, consumer.session, consumer.id, now + self._lease_ms, since=now)
+        until = now + detached_ms(now, pull.lease_ms)
+        lock = lock_of(pull.key)
+        return Lease(number, consumer.session, DETACHED, until, since=now, lock=lock)
 
     def _handed_out(
         self, group: ConsumerGroup, lease: Lease, slices: list[Slice], changes: list[LaneEvent]

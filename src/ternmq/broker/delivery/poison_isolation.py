@@ -32,8 +32,8 @@ def admit(consumer: ConsumerSession) -> PoisonIsolation | ConsumerGroup:
     )
     if wanting is None:
         return PoisonIsolation.NOTHING if _drains(client) else PoisonIsolation.ANYTHING
-    if not holds_anything(client):
-        return wanting
+    if consumer.detached or not holds_anything(client):
+        return wanting  # Who handles what is handed out detached does not die with a connection.
     if wanting.quiet is None or not _takes_part(wanting, wanting.quiet):
         wanting.quiet = client
     if wanting.quiet is client:
@@ -54,7 +54,8 @@ def wants(group: ConsumerGroup) -> bool:
 def note_alone(consumer: ConsumerSession, group: ConsumerGroup, lease: int) -> None:
     """A suspect was handed out: its consumer gets nothing else while it holds it."""
     group.quiet = None
-    consumer.client.alone = (group.lane, lease)
+    if not consumer.detached:
+        consumer.client.alone = (group.lane, lease)
 
 
 def isolating(client: ClientState) -> bool:

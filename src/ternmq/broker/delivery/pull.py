@@ -22,6 +22,7 @@ of it comes again but its first unsettled row. Other groups do not wait: repeats
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from secrets import randbits
 from typing import Any
 
 import msgspec
@@ -40,6 +41,7 @@ from ternmq.broker.delivery.poison_isolation import PoisonIsolation, admit, note
 from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession, WaitingPull
 from ternmq.broker.groups.failure_notes import Failed, FailureNote
 from ternmq.broker.groups.groups import ConsumerGroups
+from ternmq.broker.groups.lease import detached_ms
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.errors import (
     Corrupt,
@@ -67,6 +69,10 @@ SIZE_MAX = 3 * MIB  # With one more batch of 4 MiB an answer still fits into a f
 ROWS_MAX = 50_000  # One record of the pull log names so many single rows.
 WAIT_MAX_MS = 30_000
 PULLS_MAX = 8  # Pulls of one consumer that may wait at one time.
+DETACHED_PULLS_MAX = 1_000  # Each is of somebody else, who waits at a gateway.
+DETACHED_ROWS_MAX = 1_000
+DETACHED_LEASES_MAX = 10_000  # Of one lane.
+KEY_BITS = 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,18 +120,13 @@ class PullHandler:
 
     def pull(self, consumer: ConsumerSession, correlation: int, request: Pull) -> None:
         """Answer now if there are rows, else when there are, else after `wait_ms` with nothing."""
-        if consumer.pulls >= PULLS_MAX:
-            raise OverLimit(f"{PULLS_MAX} pulls of this consumer are waiting already")
+        pulls_max = DETACHED_PULLS_MAX if consumer.detached else PULLS_MAX
+        if consumer.pulls >= pulls_max:
+            raise OverLimit(f"{pulls_max} pulls of this consumer are waiting already")
         for group in consumer.groups:
             if group.deleted:
                 raise GroupNotFound(f"group {group.name!r} of {group.topic!r} was deleted")
-        waiting = WaitingPull(
-            consumer,
-            correlation,
-            rows_max=min(max(request.rows_max, 1), ROWS_MAX),
-            size_max=min(max(request.size_max, 1), SIZE_MAX),
-            cold=request.cold,
-        )
+        waiting = self._waiting(consumer, correlation, request)
         consumer.pulls += 1
         if self._serve(waiting):
             return
@@ -136,6 +137,25 @@ class PullHandler:
             group.waiting_pulls.append(waiting)
         wait_s = min(request.wait_ms, WAIT_MAX_MS) / 1000
         waiting.timer = self._loop.call_later(wait_s, self._expire, waiting)
+
+    def _waiting(self, consumer: ConsumerSession, correlation: int, request: Pull) -> WaitingPull:
+        """What is wanted, within bounds."""
+        waiting = WaitingPull(
+            consumer,
+            correlation,
+            rows_max=min(max(request.rows_max, 1), ROWS_MAX),
+            size_max=min(max(request.size_max, 1), SIZE_MAX),
+            cold=request.cold,
+        )
+        if consumer.detached:
+            out = max(len(group.lane.leases) for group in consumer.groups)
+            if out >= DETACHED_LEASES_MAX:
+                raise OverLimit(f"{out} leases of the group are out: settle some of them first")
+            detached_ms(self._groups.now(), request.lease_ms)
+            waiting.rows_max = min(waiting.rows_max, DETACHED_ROWS_MAX)
+            waiting.cold = False
+            waiting.lease_ms, waiting.key = request.lease_ms, randbits(KEY_BITS)
+        return waiting
 
     def grew(self, topic_id: int, end: int) -> None:
         """More messages of a topic are safe."""
@@ -225,7 +245,7 @@ class PullHandler:
             if allowed.rows <= 0:
                 self._feed_later(group, allowed.wait_s)
                 continue
-            handout, rows, size = self._picker.take(group, consumer, allowed.rows, allowed.size)
+            handout, rows, size = self._picker.take(group, waiting, allowed.rows, allowed.size)
             if handout is not None:
                 self._consume_limits.took(group, consumer, rows, handout.slices)
                 handouts.append(handout)
@@ -239,7 +259,7 @@ class PullHandler:
         return True
 
     def _serve_suspect(self, waiting: WaitingPull, group: ConsumerGroup) -> bool:
-        handout = self._picker.take_suspect(group, waiting.consumer)
+        handout = self._picker.take_suspect(group, waiting)
         if handout is None:
             return False
         note_alone(waiting.consumer, group, handout.lease)
@@ -386,6 +406,9 @@ class PullHandler:
             self._groups.write(group, group.lane.lose(base + first, base + end))
 
     def _send(self, waiting: WaitingPull, handouts: list[Handout], batches: list[Buffer]) -> None:
+        if waiting.key and waiting.consumer.peer.closed:
+            self._take_back(handouts)
+            return
         buffers: list[Buffer] = [NOTHING]
         count = 0
         index = 0
@@ -404,8 +427,17 @@ class PullHandler:
                 if kept is not None:
                     buffers += envelopes.wrap(kept, batch)
                     count += 1
-        buffers[0] = DELIVERED.pack(count, 0, 0)
+        buffers[0] = DELIVERED.pack(count, 0, waiting.key)
         waiting.consumer.peer.answer(_PULL, waiting.correlation, *buffers)
+
+    def _take_back(self, handouts: list[Handout]) -> None:
+        """Nobody will ever hear of these leases."""
+        for handout in handouts:
+            lease = handout.group.lane.leases.get(handout.lease)
+            if lease is not None:
+                back = handout.group.lane.give_back(lease.id, *lease.rows.bounds())
+                self._groups.write(handout.group, back.changes)
+                self.feed(handout.group)
 
     def _unexpired(self, handout: Handout, piece: Slice, batch: Buffer) -> Slice | None:
         """Without the rows whose time is over; those die instead of being handed out."""

@@ -80,6 +80,7 @@ class ConsumerSession:
     turn: int = 0  # Which of its topics is served first next time.
     pulls: int = 0  # Pulls that wait for an answer.
     picks: bool = False  # Reads picked batches.
+    detached: bool = False  # What it is handed outlives it.
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +93,10 @@ class WaitingPull:
     size_max: int
     cold: bool
     """The consumer can read bytes from a replica."""
+    lease_ms: int = 0
+    """Of a detached consumer: how long it wants to keep what it gets."""
+    key: int = 0
+    """Of a detached consumer: what settles what it gets."""
     timer: Timer | None = None
     done: bool = False
 

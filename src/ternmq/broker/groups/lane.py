@@ -16,11 +16,12 @@ Rules
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from ternmq.broker.groups.failure_notes import FailureNote, pack_failure
 from ternmq.broker.groups.lane_event import BY_POLICY, RANGES_TOGETHER, LaneEvent, Piece, Settled
-from ternmq.broker.groups.lease import NEVER, Lease, RetryRule, Wait
+from ternmq.broker.groups.lease import DETACHED, NEVER, Lease, RetryRule, Wait
 from ternmq.broker.groups.poison import was_alone
 from ternmq.broker.groups.row_states import LedgerRow, RowStates
 from ternmq.core.range_set import RangeSet
@@ -41,6 +42,7 @@ __all__ = [
 TICK_RANGES_MAX = 2_000  # Ranges that one tick brings back: about ten milliseconds of the loop.
 BY_DEFAULT = RetryRule("default", 0)
 VANISHED = pack_failure("ConsumerLost", "its consumer vanished while handling it", "")
+OVERDUE = pack_failure("LeaseExpired", "it was not settled before its detached lease was over", "")
 
 
 class Why(NamedTuple):
@@ -121,7 +123,10 @@ class Lane(RowStates):
         assert ranges
         self.leases[lease.id] = lease
         self.newest_lease = max(self.newest_lease, lease.id)
-        return LaneEvent(PullKind.HANDED_OUT, tuple(ranges), lease.id, lease.session)
+        kept_ms = lease.deadline - lease.since if lease.lock else 0
+        return LaneEvent(
+            PullKind.HANDED_OUT, tuple(ranges), lease.id, lease.session, kept_ms, lease.lock
+        )
 
     def peek_returned(self, rows_max: int) -> list[Piece]:
         """The lowest returned rows, without taking them; suspects are handed out alone."""
@@ -361,10 +366,17 @@ class Lane(RowStates):
     def adopt(self, lease_id: int, session: bytes, owner: int, deadline: int) -> bool:
         """A client that came back presents a lease of its own."""
         lease = self.leases.get(lease_id)
-        if lease is None or lease.session != session:
+        if lease is None or lease.session != session or lease.owner == DETACHED:
             return False
         lease.owner, lease.deadline = owner, deadline
         return True
+
+    def extend(self, lease_id: int, first: int, end: int, *, now: int, kept_ms: int) -> Settled:
+        """Rows of a detached lease are kept for so long from now on."""
+        kept = self.leases[lease_id].extend(first, end, now + kept_ms)
+        count = sum(b - a for a, b, _ in kept)
+        event = LaneEvent(PullKind.EXTENDED, tuple(kept), lease_id, argument=kept_ms)
+        return Settled([event] if kept else [], count, end - first - count)
 
     def orphan(self, owner: int, deadline: int) -> None:
         """The owner's connection is gone; it has until `deadline` to come back."""
@@ -379,9 +391,11 @@ class Lane(RowStates):
                 lease.deadline = min(lease.deadline, deadline)
 
     def release(self, owner: int | None) -> list[LaneEvent]:
-        """Give back everything an owner holds (None: everything that anybody holds)."""
+        """Give back everything an owner holds (None: that anybody holds by a connection)."""
         changes: list[LaneEvent] = []
-        for lease in [x for x in self.leases.values() if owner is None or x.owner == owner]:
+        for lease in [
+            x for x in self.leases.values() if x.owner == owner or (owner is None and not x.lock)
+        ]:
             changes += self._end_lease(lease)
         return changes
 
@@ -389,10 +403,32 @@ class Lane(RowStates):
         """Leases past their deadline are lost; retries that are due become ready."""
         changes: list[LaneEvent] = []
         moving: list[Piece] = []
+        overdue: list[Piece] = []
         for lease in [x for x in self.leases.values() if x.deadline <= now]:
-            changes += self._lost(lease, moving, rule=rule, now=now, why=Why(VANISHED, now_ms))
+            if lease.lock:
+                changes += self._overdue(lease, overdue, rule=rule, now=now, now_ms=now_ms)
+            else:
+                changes += self._lost(lease, moving, rule=rule, now=now, why=Why(VANISHED, now_ms))
         self._bring_back(now)
-        return Settled(changes, 0, 0, tuple(moving))
+        return Settled(changes, 0, 0, tuple(moving), tuple(overdue))
+
+    def _overdue(
+        self, lease: Lease, moving: list[Piece], *, rule: RetryRule, now: int, now_ms: int
+    ) -> Iterable[LaneEvent]:
+        """Nobody can know what became of rows of a detached lease: a failed attempt, and the next
+        one is due at once."""
+        at_once = replace(rule, explicit_ms=0)
+        for piece in lease.take_overdue(now):
+            self.poison.forget(piece[0], piece[1])
+            change = self._failed(
+                piece, PullKind.RETRY, lease.id, rule=at_once, now=now, why=Why(OVERDUE, now_ms)
+            )
+            if change is None:
+                moving.append(piece)
+            else:
+                yield change
+        if not lease.rows.count:
+            del self.leases[lease.id]
 
     def _bring_back(self, now: int) -> None:
         """Retries that are due become ready; if those are many, the others with the next tick."""

@@ -35,6 +35,8 @@ class Settled(NamedTuple):
     settled: int
     late: int
     moving: tuple[Piece, ...] = ()
+    overdue: tuple[Piece, ...] = ()
+    """These move, too: their last detached lease ran out."""
 
 
 def together(changes: list[LaneEvent]) -> list[LaneEvent]:

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 from ternmq.broker.groups.lane_event import LaneEvent, Piece
 from ternmq.storage.pull.record import PullKind
-from ternmq.wire.messages.publish import State
+from ternmq.wire.messages.publish import SettledState
 
 KEPT_MAX = 4096  # Ranges.
 SAVED_MAX = 256  # Ranges in a snapshot.
-STATES: dict[PullKind, State] = {
+STATES: dict[PullKind, SettledState] = {
     PullKind.DEAD: "dead",
     PullKind.EXPIRED: "expired",
     PullKind.FILTERED: "filtered",
@@ -71,11 +71,11 @@ class Outcomes:
         newest._forget(SAVED_MAX)
         return list(newest._pieces), newest.floor
 
-    def within(self, first: int, end: int) -> list[tuple[int, int, State]]:
+    def within(self, first: int, end: int) -> list[tuple[int, int, SettledState]]:
         """How the rows of a settled range were settled, where not by an ack."""
         if self._index is None:
             self._index = sorted(self._pieces)
-        found: list[tuple[int, int, State]] = []
+        found: list[tuple[int, int, SettledState]] = []
         index = self._index
         at = max(0, bisect_right(index, (first, 0, 0)) - 1)
         below = first  # Everything before this is spoken for.
@@ -90,7 +90,9 @@ class Outcomes:
         self._add_unknown(found, below, end)
         return found
 
-    def _add_unknown(self, found: list[tuple[int, int, State]], first: int, end: int) -> None:
+    def _add_unknown(
+        self, found: list[tuple[int, int, SettledState]], first: int, end: int
+    ) -> None:
         end = min(end, self.floor)
         if first < end:
             found.append((first, end, "unknown"))

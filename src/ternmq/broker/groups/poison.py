@@ -25,7 +25,7 @@ from ternmq.core.interval_map import IntervalMap
 from ternmq.core.range_set import RangeSet
 
 SUSPECT_AFTER = 2  # Leases lost with a row before it is handed out alone.
-Range = tuple[int, int]
+SequenceRange = tuple[int, int]
 
 
 class PoisonSuspects:
@@ -76,7 +76,7 @@ class PoisonSuspects:
         self.suspects = RangeSet()
         self.likely = RangeSet()
 
-    def unsuspected(self, first: int, end: int) -> list[Range]:
+    def unsuspected(self, first: int, end: int) -> list[SequenceRange]:
         """The parts of a range that may be handed out together with others."""
         return self.suspects.gaps(first, end) if len(self.suspects) else [(first, end)]
 

@@ -8,7 +8,7 @@ them become ready: handed out again, never forgotten.
 from ternmq.broker.groups.failure_notes import FailureNote
 from ternmq.broker.groups.lane import Lane
 from ternmq.broker.groups.lane_event import BY_POLICY, LaneEvent
-from ternmq.broker.groups.lease import NEVER, Lease
+from ternmq.broker.groups.lease import DETACHED, NEVER, Lease
 from ternmq.storage.pull.record import PullKind
 
 
@@ -21,7 +21,12 @@ def apply(
         lane.end = max(lane.end, highest)
     match change.kind:
         case PullKind.HANDED_OUT:
-            _hand_out(lane, change, grace_until)
+            _hand_out(lane, change, _kept_until(change, now, waited_ms, grace_until))
+        case PullKind.EXTENDED:
+            held = lane.leases.get(change.lease)
+            if held is not None:
+                for first, end, _ in change.ranges:
+                    held.extend(first, end, _kept_until(change, now, waited_ms, grace_until))
         case (
             PullKind.ACKED
             | PullKind.CONFIRM
@@ -64,8 +69,15 @@ def apply(
             raise AssertionError(f"{change.kind!r} is not a step of a lane")
 
 
-def _hand_out(lane: Lane, change: LaneEvent, grace_until: int) -> None:
-    lease = Lease(change.lease, change.session, 0, grace_until)
+def _kept_until(change: LaneEvent, now: int, waited_ms: int, grace_until: int) -> int:
+    """Others wait for their sessions; a detached lease lasts as long as it was asked for, and not
+    less than the grace: nobody could settle while the broker was away."""
+    return max(grace_until, now + change.argument - max(0, waited_ms))
+
+
+def _hand_out(lane: Lane, change: LaneEvent, kept_until: int) -> None:
+    owner = DETACHED if change.text else 0
+    lease = Lease(change.lease, change.session, owner, kept_until, lock=change.text)
     lane.newest_lease = max(lane.newest_lease, change.lease)
     for first, end, attempt in change.ranges:
         for a, b in lane.done.gaps(first, end):

@@ -10,7 +10,7 @@ import msgspec
 
 from ternmq.broker.groups.failure_notes import FailureNote
 from ternmq.broker.groups.lane import Lane
-from ternmq.broker.groups.lease import Lease
+from ternmq.broker.groups.lease import DETACHED, Lease
 from ternmq.broker.groups.outcomes import Outcomes
 from ternmq.broker.groups.poison import PoisonSuspects
 from ternmq.broker.groups.row_states import SavedRows
@@ -24,9 +24,15 @@ T = TypeVar("T")
 
 
 class LeaseState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Fields may be added at the end, with a default."""
+
     id: int
     session: bytes
     rows: list[Piece]
+    lock: bytes = b""
+    """Of a detached lease."""
+    kept: list[Piece] = []
+    """Of a detached lease: first, end, milliseconds until these rows are overdue"""
 
 
 class LaneState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -109,7 +115,13 @@ def save(
             for a, b, wait in lane.waiting
         ],
         leases=[
-            LeaseState(id=lease.id, session=lease.session, rows=list(lease.rows))
+            LeaseState(
+                id=lease.id,
+                session=lease.session,
+                rows=list(lease.rows),
+                lock=lease.lock,
+                kept=_kept(lease, now) if lease.lock else [],
+            )
             for lease in lane.leases.values()
         ],
         dead=lane.dead,
@@ -151,8 +163,17 @@ def load(text: bytes, *, now: int, waited_ms: int, grace_until: int) -> tuple[La
         lane.wait(first, end, attempt, now + max(0, until - waited_ms), failed_at)
     for lease in state.leases:
         rows: IntervalMap[int] = IntervalMap(lease.rows)
-        lane.leases[lease.id] = Lease(lease.id, lease.session, 0, grace_until, rows)
+        lane.leases[lease.id] = found = Lease(lease.id, lease.session, 0, grace_until, rows)
+        if lease.lock:
+            found.owner, found.lock = DETACHED, lease.lock
+            for first, end, left_ms in lease.kept:
+                found.extend(first, end, max(grace_until, now + left_ms - waited_ms))
     return state, lane
+
+
+def _kept(lease: Lease, now: int) -> list[Piece]:
+    deadlines = lease.deadlines or [(*lease.rows.bounds(), lease.deadline)]
+    return [(first, end, max(0, until - now)) for first, end, until in deadlines]
 
 
 def _since(failed_at: int | None, now: int) -> int:

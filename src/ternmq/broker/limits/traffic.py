@@ -14,8 +14,10 @@ from typing import Literal, get_args
 from ternmq.core.errors import DiskFailed, DiskFull, ReadOnly, TernError
 from ternmq.wire.messages.stats import Rates
 
-Reason = Literal["limit", "size", "closed", "paused", "disk_full", "store_failed", "read_only"]
-REASONS: tuple[Reason, ...] = get_args(Reason)
+RefusalReason = Literal[
+    "limit", "size", "closed", "paused", "disk_full", "store_failed", "read_only"
+]
+REASONS: tuple[RefusalReason, ...] = get_args(RefusalReason)
 WIDTHS_S = (10.0, 60.0)
 SENDERS_MAX = 1_000
 """Pairs of an application and a topic that are counted apart."""
@@ -85,7 +87,7 @@ class TrafficCounters:
         """By topic."""
         self.delivered: dict[int, Meter] = {}
         """By group."""
-        self.refused: dict[int, dict[Reason, int]] = {}
+        self.refused: dict[int, dict[RefusalReason, int]] = {}
         """By topic: messages refused at the door, by reason."""
         self.senders: dict[tuple[str, int], list[int]] = {}
         """By application and topic: messages and bytes."""
@@ -105,7 +107,7 @@ class TrafficCounters:
     def handed_out(self, group_id: int, rows: int, size: int) -> None:
         _count(self.delivered, group_id, rows, size, self._now())
 
-    def refuse(self, topic_id: int, reason: Reason, rows: int) -> None:
+    def refuse(self, topic_id: int, reason: RefusalReason, rows: int) -> None:
         reasons = self.refused.setdefault(topic_id, {})
         reasons[reason] = reasons.get(reason, 0) + rows
 

@@ -30,9 +30,9 @@ log = get_logger()
 PROGRESS_DELAY_S = 0.05
 _NOTHING, _RIDE, _NOW = Need
 
-OnDone = Callable[[Append, TernError | None], None]
-_Waiting = tuple[Append, OnDone]
-Placed = Callable[[int | None], None]
+OnAppended = Callable[[Append, TernError | None], None]
+_Waiting = tuple[Append, OnAppended]
+OnPlaced = Callable[[int | None], None]
 """Hears where a record lies, or that it could not be written."""
 
 
@@ -60,7 +60,7 @@ class Committer:
         on the loop."""
         self._watchers.append(on_safe)
 
-    def append(self, append: Append, on_done: OnDone) -> None:
+    def append(self, append: Append, on_done: OnAppended) -> None:
         """Store a batch; `on_done` is called on the loop once it is safe, or with the reason."""
         refusal = self._commit.refusal(self._messages)
         if refusal is not None:
@@ -77,7 +77,7 @@ class Committer:
         for append, on_done in batches:
             _guarded(on_done, append, error)
 
-    def progress(self, record: PullRecord, placed: Placed | None = None) -> None:
+    def progress(self, record: PullRecord, placed: OnPlaced | None = None) -> None:
         """Write soon; losing it means that rows are handed out again."""
         gathered = self._pulls.gathered
         if placed is not None:
@@ -138,7 +138,7 @@ class _RecordLoad:
 
     records: list[PullRecord] = field(default_factory=list)
     decisions: list[asyncio.Future[None]] = field(default_factory=list)
-    placed: list[tuple[int, Placed]] = field(default_factory=list)
+    placed: list[tuple[int, OnPlaced]] = field(default_factory=list)
     """By the number of the record in `records`."""
     durable_for: list[asyncio.Future[None]] = field(default_factory=list)
     due: bool = False

@@ -24,7 +24,7 @@ from ternmq.rpc.peer import Peer
 from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.storage.pull.record import RANGES_MAX, PullKind
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.publish import Confirm, Confirmed, State
+from ternmq.wire.messages.publish import Confirm, Confirmed, SettledState
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack, unpack
 
@@ -160,7 +160,7 @@ class Confirmer:
 def look_up(group: ConsumerGroup, first: int, end: int) -> tuple[Confirmed, list[tuple[int, int]]]:
     """What became of these rows; and which of them are acked."""
     lane = group.lane
-    refused: list[tuple[int, int, State]] = []
+    refused: list[tuple[int, int, SettledState]] = []
     if first < lane.start:  # Before the group's time, or before its last reset.
         refused.append((first, min(end, lane.start), "skipped"))
     low = max(first, lane.start)

@@ -24,7 +24,7 @@ from ternmq.storage.messages.search import Search
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.publish import KnownRow, PublishedOnce
 
-Claim = tuple[int, bytes]
+IdClaim = tuple[int, bytes]
 
 
 class OncePublisher:
@@ -47,7 +47,7 @@ class OncePublisher:
         self._committer = committer
         self._search = search
         self._fetcher = fetcher
-        self._claims: dict[Claim, asyncio.Future[None]] = {}
+        self._claims: dict[IdClaim, asyncio.Future[None]] = {}
 
     async def publish(self, peer: Peer, frame: Frame) -> PublishedOnce:
         incoming = check_now(frame.payload)
@@ -78,7 +78,7 @@ class OncePublisher:
                 self._claims.pop(claim, None)
             released.set_result(None)
 
-    async def _claim(self, claims: list[Claim]) -> asyncio.Future[None]:
+    async def _claim(self, claims: list[IdClaim]) -> asyncio.Future[None]:
         """Wait until nobody else stores one of these, then take them all in one turn."""
         while others := {self._claims[claim] for claim in claims if claim in self._claims}:
             await asyncio.wait(others)

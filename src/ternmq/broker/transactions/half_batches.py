@@ -43,11 +43,11 @@ from ternmq.storage.messages.transactions import (
     TransactionOutcome,
     TransactionTable,
 )
-from ternmq.wire.actions import Action as AclAction
+from ternmq.wire.actions import Action
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.transactions import (
-    Action,
     DetachedEnd,
+    HalfAction,
     HalfEnd,
     HalfEnded,
     HalfPlace,
@@ -64,10 +64,10 @@ DECISION_SIZE_MAX = BATCH_SIZE_MAX // 2
 HALF_DECIDED_SIZE = 80
 """What a half batch takes in a decision, at most: so 26,000 of them in one."""
 
-Batch = tuple[tuple[int, int], int]
+HalfKey = tuple[tuple[int, int], int]
 """Producer and its number of the first row: which batch this is."""
 
-_STATES: dict[Action, Literal["committed", "rolled_back"]] = {
+_STATES: dict[HalfAction, Literal["committed", "rolled_back"]] = {
     "commit": "committed",
     "rollback": "rolled_back",
 }
@@ -95,7 +95,7 @@ class HalfBatches:
         self._halves = halves
         self._now_ms = clock.now_ms
         self._new_future = asyncio.get_running_loop().create_future
-        self._staging: dict[bytes, dict[Batch, asyncio.Future[None]]] = {}
+        self._staging: dict[bytes, dict[HalfKey, asyncio.Future[None]]] = {}
         self._ending: dict[bytes, asyncio.Future[None]] = {}
         self._names: dict[int, str] = {}  # Of topics, by id; see `_name`.
 
@@ -150,7 +150,7 @@ class HalfBatches:
             return
         users = {one.app for one in self._halves.attempts(info.name).values()}
         if any(app and not rights.is_app(app) for app in users):
-            if rights.may(AclAction.OPERATE, "topic", topic):
+            if rights.may(Action.OPERATE, "topic", topic):
                 return
             raise Forbidden(
                 f"the detached transaction {info.name!r} is another application's: take another "
@@ -373,7 +373,7 @@ class HalfBatches:
         await self._store(append, done, lambda: self._decided(keys))
         return ending
 
-    def _answer(self, ending: Ending, action: Action, attempts: list[int]) -> HalfEnded:
+    def _answer(self, ending: Ending, action: HalfAction, attempts: list[int]) -> HalfEnded:
         assert ending.decision is not None
         places = [
             HalfPlace(
@@ -389,7 +389,7 @@ class HalfBatches:
     def _repeated(
         self,
         outcome: TransactionOutcome,
-        action: Action,
+        action: HalfAction,
         attempts: list[int],
         rights: Rights | None,
     ) -> HalfEnded:
@@ -444,7 +444,7 @@ class HalfBatches:
                 return
             await asyncio.wait(waiting)
 
-    def _staged(self, key: bytes, batch: Batch, ticket: int) -> None:
+    def _staged(self, key: bytes, batch: HalfKey, ticket: int) -> None:
         if ticket:
             self._slots.leave(ticket)
         left = self._staging[key]

@@ -21,15 +21,15 @@ from ternmq.storage.messages.transactions import (
     TransactionTable,
 )
 from ternmq.wire.actions import Action
-from ternmq.wire.messages.transactions import DetachedEnd, HalfEnded, State
+from ternmq.wire.messages.transactions import DetachedEnd, HalfEnded, HalfState
 
 ROLLED_BACK_AT_ONCE = 1_000
 ATTEMPTS_MAX = 10_000
 """Named in one request: a write of Spark has one for each of its tasks."""
-Known = dict[int, OpenTransaction | TransactionOutcome]
+KnownTransactions = dict[int, OpenTransaction | TransactionOutcome]
 
 
-def committed(known: Known) -> list[int]:
+def committed(known: KnownTransactions) -> list[int]:
     """The attempts that count, in their order, if the name is committed."""
     for one in known.values():
         if isinstance(one, TransactionOutcome) and one.state == "committed":
@@ -71,7 +71,7 @@ class Unfenced:
             await self._roll_back_others(request.name, attempts)
             return _answer(attempts, repeated=bool(before))
 
-    async def _commit(self, request: DetachedEnd, known: Known) -> list[int]:
+    async def _commit(self, request: DetachedEnd, known: KnownTransactions) -> list[int]:
         name, wanted = request.name, list(dict.fromkeys(request.attempts))
         if not wanted and not request.elsewhere:
             raise BadRequest(f"a commit of {name!r} must say which attempts count")
@@ -87,7 +87,9 @@ class Unfenced:
         await self._half_batches.decide("commit", opened, keys=keys)
         return counting
 
-    async def _abort(self, request: DetachedEnd, known: Known, before: list[int]) -> HalfEnded:
+    async def _abort(
+        self, request: DetachedEnd, known: KnownTransactions, before: list[int]
+    ) -> HalfEnded:
         """Nothing that was published is touched; what is named can be committed no more. Without
         attempts it is about all that are open here."""
         if before:
@@ -128,7 +130,7 @@ class Unfenced:
             done.set_result(None)
 
 
-def _check_unseen(rights: Rights | None, request: DetachedEnd, known: Known) -> None:
+def _check_unseen(rights: Rights | None, request: DetachedEnd, known: KnownTransactions) -> None:
     """Attempts that are not here can be decided about, and whose they will be nobody knows: by who
     has an attempt of the name open here, or may send to, or operate on, all topics."""
     unseen = [at for at in request.attempts + request.elsewhere if at not in known]
@@ -139,6 +141,8 @@ def _check_unseen(rights: Rights | None, request: DetachedEnd, known: Known) -> 
         rights.check_operate("")
 
 
-def _answer(attempts: list[int], *, repeated: bool, otherwise: State = "rolled_back") -> HalfEnded:
-    state: State = "committed" if attempts else otherwise
+def _answer(
+    attempts: list[int], *, repeated: bool, otherwise: HalfState = "rolled_back"
+) -> HalfEnded:
+    state: HalfState = "committed" if attempts else otherwise
     return HalfEnded(state=state, placed=[], attempts=attempts, repeated=repeated)

@@ -9,7 +9,7 @@ import typer
 from ternmq.cli.terminal.options import URL, ConfigFile, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import note, say, show_facts, show_json, show_table
 from ternmq.core.errors import BadRequest
-from ternmq.wire.messages.limits import User
+from ternmq.wire.messages.limits import OwnRights, User
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -67,6 +67,26 @@ def list_users(url: Url = URL, as_json: Json = False) -> None:
         show_json(users)
     else:
         show_table(COLUMNS, [_row(user) for user in users])
+
+
+@app.command()
+def whoami(url: Url = URL, as_json: Json = False) -> None:
+    """Show by which user this command comes in, and every line that counts for it."""
+    from ternmq.security.access.book import shown
+
+    async def job(mq: "Client") -> OwnRights:
+        return await mq.admin.whoami()
+
+    own = use(url, job)
+    if as_json:
+        show_json(own)
+    elif not own.user:
+        say("nobody: security is off here, so everybody may do everything")
+    else:
+        lines = {"grants": "; ".join(map(shown, own.grants)) or "none"}
+        if own.narrow is not None:
+            lines["only"] = "; ".join(map(shown, own.narrow))
+        show_facts({"name": own.user, "apps": ", ".join(own.apps)} | lines)
 
 
 @app.command()

@@ -27,7 +27,7 @@ AGAIN_MAX_S = 30.0
 LOG_TAIL = 16_384
 PR_SET_PDEATHSIG = 1
 
-Report = Callable[[str], None]
+OnReport = Callable[[str], None]
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -38,7 +38,7 @@ class Supervised:
         self,
         planned: Planned,
         log: Path,
-        report: Report,
+        report: OnReport,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.planned = planned

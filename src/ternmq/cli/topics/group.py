@@ -87,7 +87,7 @@ def show(
 ) -> None:
     """Show a group: its ledger, backlog, rates and consumers."""
 
-    async def look(admin: "Admin") -> Seen:
+    async def look(admin: "Admin") -> GroupsSeen:
         each = [one for one in await admin.groups(topic, group) if one.ledger.lane == "topic"]
         if not each and not admin.missing:
             raise GroupNotFound(
@@ -98,7 +98,7 @@ def show(
         figures = merged_figures(await admin.group_figures(topic, group))
         return each, figures, await admin.group_keys(topic, group)
 
-    def show_it(seen: Seen) -> None:
+    def show_it(seen: GroupsSeen) -> None:
         each, figures, keys = seen
         if as_json:
             parts = [{"broker_group": one.broker_group, "ledger": one.ledger} for one in each]
@@ -110,7 +110,7 @@ def show(
     show_again(url, look, show_it, watch=watch)
 
 
-Seen = tuple[list[Group], list[GroupFigures], GroupKeys]
+GroupsSeen = tuple[list[Group], list[GroupFigures], GroupKeys]
 """The group on each broker group, its lanes, its order keys."""
 
 

@@ -108,13 +108,13 @@ def list_topics(url: Url = URL, as_json: Json = False) -> None:
 def show(name: Name, watch: Watch = False, url: Url = URL, as_json: Json = False) -> None:
     """Show a topic: its settings, what the broker holds of it, rates and refusals."""
 
-    async def look(admin: "Admin") -> Seen:
+    async def look(admin: "Admin") -> TopicSeen:
         topic = await admin.topic(name)
         statuses = await admin.broker_status([name])
         held = {status.node: held for status in statuses for held in status.topics}
         return topic, held, await admin.topic_figures(name)
 
-    def show_it(seen: Seen) -> None:
+    def show_it(seen: TopicSeen) -> None:
         topic, held, figures = seen
         if as_json:
             parts = {"broker_groups": _each(held)}
@@ -136,12 +136,12 @@ def show(name: Name, watch: Watch = False, url: Url = URL, as_json: Json = False
     show_again(url, look, show_it, watch=watch)
 
 
-Held = dict[str, TopicStatus]
+StatusByTopic = dict[str, TopicStatus]
 """What each broker group has of a topic."""
-Seen = tuple[Topic, Held, list[TopicFigures]]
+TopicSeen = tuple[Topic, StatusByTopic, list[TopicFigures]]
 
 
-def _held(held: Held) -> dict[str, object]:
+def _held(held: StatusByTopic) -> dict[str, object]:
     """All broker groups together: sequences are sums where there are several."""
     return {
         "first": sum(status.first for status in held.values()),
@@ -151,7 +151,7 @@ def _held(held: Held) -> dict[str, object]:
     }
 
 
-def _each(held: Held) -> list[dict[str, object]]:
+def _each(held: StatusByTopic) -> list[dict[str, object]]:
     return [
         {
             "broker_group": name,

@@ -17,8 +17,10 @@ from ternmq.wire.messages.limits import (
     AccessTokens,
     Grant,
     GrantSet,
+    OwnRights,
     TokenCreate,
     TokenCreated,
+    TokenEnd,
     TokenFind,
     TokenRevoke,
     User,
@@ -27,6 +29,7 @@ from ternmq.wire.messages.limits import (
     Users,
     UserSet,
     Verifier,
+    WhoAmI,
 )
 from ternmq.wire.numbers import Command
 
@@ -126,6 +129,16 @@ class AccessAdmin(AdminCalls):
         """One, or all that were made until now; their connections end within a second."""
         wanted = TokenRevoke(user=user, id=token_id)
         return (await self._cluster.ask_meta(Command.TOKEN_REVOKE, wanted, AccessTokens)).tokens
+
+    async def whoami(self) -> OwnRights:
+        """By which user this client came in, and every line that counts for it; an empty user where
+        nobody has to log in."""
+        return await self._cluster.ask_meta(Command.WHO_AM_I, WhoAmI(), OwnRights)
+
+    async def end_token(self) -> None:
+        """Give up the token by which this client came in: it is good for nothing afterwards, and
+        its connections end within a second."""
+        await self._cluster.ask_meta(Command.TOKEN_END, TokenEnd(), AccessTokens)
 
     async def _set_grant(
         self, identity: str, action: str, resource: str, *, deny: bool, remove: bool

@@ -11,10 +11,10 @@ import threading
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from ternmq.client.app.subscriber import Handler, Subscriber, is_coroutine
+from ternmq.client.app.subscriber import HandlerFunction, Subscriber, is_coroutine
 
 Unit = Any  # A `Message` or a `MessageBatch`.
-Work = tuple[Unit, "asyncio.Future[None]"]
+QueuedUnit = tuple[Unit, "asyncio.Future[None]"]
 
 
 class TimedOut(Exception):
@@ -37,7 +37,7 @@ class HandlerPool(Protocol):
 class Tasks:
     """Coroutines; and plain functions that are quick enough for the loop."""
 
-    def __init__(self, handler: Handler, timeout: float | None) -> None:
+    def __init__(self, handler: HandlerFunction, timeout: float | None) -> None:
         self._handler = handler
         self._timeout = timeout
         self._waits = is_coroutine(handler)
@@ -65,13 +65,15 @@ class Tasks:
 class Threads:
     """At most `size` daemon threads, each started when first needed."""
 
-    def __init__(self, handler: Handler, timeout: float | None, *, size: int, name: str) -> None:
+    def __init__(
+        self, handler: HandlerFunction, timeout: float | None, *, size: int, name: str
+    ) -> None:
         self._handler = handler
         self._timeout = timeout
         self._size = size
         self._name = name
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[Work | None] = SimpleQueue()
+        self._queue: SimpleQueue[QueuedUnit | None] = SimpleQueue()
         self._started = 0
         self._busy = 0
 

@@ -15,7 +15,7 @@ from ternmq.client.model.durations import Duration, maybe_seconds_of, seconds_of
 from ternmq.client.model.times import shown
 from ternmq.core.errors import BadRequest
 
-Handler = Callable[[Any], Any]
+HandlerFunction = Callable[[Any], Any]
 PoolName = Literal["tasks", "threads"]
 
 CONCURRENCY_MAX = 10_000
@@ -30,7 +30,7 @@ PREFETCH_MIN = 100
 class HandledOnce(Protocol):
     """What `inbox=` takes: something that calls a handler only for messages not yet handled."""
 
-    def guard(self, handler: Callable[..., Any], group: str, /) -> Handler: ...
+    def guard(self, handler: Callable[..., Any], group: str, /) -> HandlerFunction: ...
 
 
 class HandlerOptions(TypedDict, total=False):
@@ -56,7 +56,7 @@ class SubscriberOptions(ConsumerOptions, HandlerOptions, total=False):
 class Subscriber:
     """One handler and the messages it is for."""
 
-    handler: Handler
+    handler: HandlerFunction
     topics: list[str]
     group: str
     concurrency: int
@@ -144,7 +144,7 @@ class SubscriberFactory:
         return int(_whole("batch_size", size, 1, BATCH_SIZE_MAX)) if self._batch else 0
 
 
-def is_coroutine(handler: Handler) -> bool:
+def is_coroutine(handler: HandlerFunction) -> bool:
     """Is it an `async def`, or an object whose call is one?"""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         getattr(handler, "__call__", None)  # noqa: B004

@@ -11,7 +11,7 @@ from typing import Any
 from ternmq.client.consuming.ack_sender import AckSender
 from ternmq.core.errors import LeaseLost
 
-Flush = Callable[[], Awaitable[None]]
+FlushAcks = Callable[[], Awaitable[None]]
 
 
 class Flushing:
@@ -19,7 +19,7 @@ class Flushing:
 
     __slots__ = ("_flush",)
 
-    def __init__(self, flush: Flush) -> None:
+    def __init__(self, flush: FlushAcks) -> None:
         self._flush = flush
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -31,7 +31,7 @@ class RowsReceipt:
 
     __slots__ = ("_acks", "_flush", "_rows")
 
-    def __init__(self, flush: Flush, acks: AckSender, rows: list[tuple[int, int, int]]) -> None:
+    def __init__(self, flush: FlushAcks, acks: AckSender, rows: list[tuple[int, int, int]]) -> None:
         self._flush = flush
         self._acks = acks
         self._rows = rows

@@ -12,7 +12,7 @@ from ternmq.client.model.traceback_cache import formatted
 TYPE_LETTERS_MAX = 256
 TEXT_LETTERS_MAX = 1_024
 TRACEBACK_SIZE_MAX = 4_096
-Report = tuple[str, str, str]
+ErrorReport = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def writable(reason: object) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def report(error: BaseException | None, reason: str) -> Report | None:
+def report(error: BaseException | None, reason: str) -> ErrorReport | None:
     """The report to the broker; None if there is nothing to report."""
     if error is None:
         return ("", reason[:TEXT_LETTERS_MAX], "") if reason else None

@@ -16,7 +16,7 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.core.errors import Closed, Moved, SendUnknown, TernError, Unavailable
 
-Outcome = OnceReceipt | TernError | None
+OnceOutcome = OnceReceipt | TernError | None
 """Its receipt, why it is not (certainly) stored, or None: not sent, it would have overtaken."""
 
 
@@ -47,9 +47,9 @@ def away(error: TernError) -> bool:
 
 async def deliver(
     mq: SendsOnce, topic: str, rows: Sequence[Outgoing], *, broker_group: str, timeout: float
-) -> list[Outcome]:
+) -> list[OnceOutcome]:
     """Send rows of one topic to one group; `timeout` is for all of it together."""
-    outcomes: list[Outcome] = [None] * len(rows)
+    outcomes: list[OnceOutcome] = [None] * len(rows)
     stopped: set[str] = set()
     give_up = asyncio.get_running_loop().time() + timeout
 

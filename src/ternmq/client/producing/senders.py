@@ -16,12 +16,13 @@ from ternmq.client.producing.balancing import Affinity, Balancer, able, at_home
 from ternmq.client.producing.producer_batch import ProducerBatch
 from ternmq.client.producing.sender import Sender
 from ternmq.client.transport.attempts import Attempts
-from ternmq.client.transport.cluster import Cluster, Kind
+from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import TernError
 from ternmq.core.lifecycle import Background
 from ternmq.rpc.connection import Connection
 from ternmq.wire.messages.order_keys import Home
 from ternmq.wire.messages.servers import Routes
+from ternmq.wire.messages.standings import BrokerGroupKind
 
 
 class Senders:
@@ -30,13 +31,13 @@ class Senders:
     def __init__(
         self,
         cluster: Cluster,
-        kind: Kind,
+        kind: BrokerGroupKind,
         config: ClientConfig,
         renewed: Callable[[ProducerBatch], ProducerBatch],
         background: Background,
     ) -> None:
         self._background = background
-        self.kind: Kind = kind
+        self.kind: BrokerGroupKind = kind
         self.finding: asyncio.Task[None] | None = None
         """The task that asks for routes while none are known."""
         self.trouble: TernError | None = None

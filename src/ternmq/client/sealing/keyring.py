@@ -21,7 +21,7 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import ROWS_MAX, Encoding
 from ternmq.batch.seal import OpenedBodies
 from ternmq.batch.view import BatchView
-from ternmq.client.sealing.opening import KeyName, Ranges, keys_of, open_batch
+from ternmq.client.sealing.opening import KeyName, RowRanges, keys_of, open_batch
 from ternmq.core.clock import Clock, SystemClock, elapsed
 from ternmq.core.errors import Conflict, Erased, KeyNotFound, TernError
 from ternmq.core.ids import ProducerId
@@ -34,6 +34,7 @@ from ternmq.wire.messages.topics import (
     TopicKey,
     TopicKeyFind,
     TopicKeyMake,
+    TopicKeyRewrap,
     TopicKeys,
 )
 from ternmq.wire.numbers import Command
@@ -50,7 +51,7 @@ WAIT_S = 30.0
 PAUSE_S = 0.2
 
 Row = bytes | Outgoing
-Held = tuple[DataKey | TernError, float]
+HeldKey = tuple[DataKey | TernError, float]
 """A key or why there is none, and until when that counts."""
 
 
@@ -90,8 +91,8 @@ class Keyring:
         self._background = Background("finding keys", self._failed)
         self._fetching: set[KeyName] = set()
         self._waiting: list[Callable[[], None]] = []
-        self._by_label: dict[tuple[str, str], Held] = {}
-        self._by_id: dict[KeyName, Held] = {}
+        self._by_label: dict[tuple[str, str], HeldKey] = {}
+        self._by_id: dict[KeyName, HeldKey] = {}
         self._newest: dict[tuple[str, str], DataKey] = {}
         """By topic and master key."""
         self.topics: dict[str, Encryption] = {}
@@ -269,11 +270,11 @@ class Keyring:
             for first in range(0, len(ids), ASKED_MAX):
                 await self._find(topic, ids[first : first + ASKED_MAX])
 
-    def open(self, view: BatchView, ranges: Ranges) -> OpenedBodies:
+    def open(self, view: BatchView, ranges: RowRanges) -> OpenedBodies:
         """What the bodies of these rows say, now also in the view."""
         return open_batch(view, ranges, self._known)
 
-    async def open_all(self, views: Sequence[tuple[BatchView, Ranges]]) -> None:
+    async def open_all(self, views: Sequence[tuple[BatchView, RowRanges]]) -> None:
         """Fetch what is needed for those that are encrypted, and open them."""
         sealed = [(view, ranges) for view, ranges in views if view.sealed]
         if sealed:
@@ -325,7 +326,31 @@ class Keyring:
         secret = await _by_service(kept.master_key, master.unwrap(kept.wrapped, context))
         return DataKey(kept.id, kept.topic, secret)
 
-    def _keep(self, where: dict[Any, Held], name: object, found: DataKey | TernError) -> None:
+    async def rewrap(self, topic: str, master_key: str, ids: Sequence[int]) -> int:
+        """Wrap these data keys of a topic by this master key; how many were not before. Both
+        master keys are here; erased ones are left out."""
+        master = self._masters.find(master_key, topic)
+        asked = TopicKeyFind(topic=topic, ids=list(ids))
+        done = 0
+        for kept in (await self._cluster.ask_meta(Command.TOPIC_KEY_FIND, asked, TopicKeys)).keys:
+            if kept.erased or kept.master_key == master_key:
+                continue
+            old = self._masters.find(kept.master_key, topic)
+            before = context_of(kept.master_key, topic, kept.label)
+            secret = await _by_service(kept.master_key, old.unwrap(kept.wrapped, before))
+            context = context_of(master_key, topic, kept.label)
+            wrapped = await _by_service(master_key, master.wrap(secret, context))
+            # What is deleted next is the only other way to it: it has to open.
+            if await _by_service(master_key, master.unwrap(wrapped, context)) != secret:
+                raise KeyNotFound(f"master key {master_key!r} does not give back what it wrapped")
+            wanted = TopicKeyRewrap(
+                topic=topic, id=kept.id, known=kept.wrapped, master_key=master_key, wrapped=wrapped
+            )
+            await self._cluster.ask_meta(Command.TOPIC_KEY_REWRAP, wanted, TopicKey)
+            done += 1
+        return done
+
+    def _keep(self, where: dict[Any, HeldKey], name: object, found: DataKey | TernError) -> None:
         while len(where) >= KEYS_KEPT_MAX:
             del where[next(iter(where))]
         kept_s = KEY_KEPT_S if isinstance(found, DataKey | Erased) else REASON_KEPT_S

@@ -19,7 +19,7 @@ from ternmq.discovery.hidden_topics import plain_name
 from ternmq.security.sealing.data_key import DataKey
 
 ORIGIN_TOPIC = "%topic"
-Ranges = Sequence[tuple[int, int]]
+RowRanges = Sequence[tuple[int, int]]
 KeyName = tuple[str, int]
 """The topic that a key shall be of, and its number. Never the number alone: who may write to one
 topic could spoil what is known of the keys of others."""
@@ -47,7 +47,7 @@ def keys_of(view: BatchView) -> set[KeyName]:
     }
 
 
-def open_batch(view: BatchView, ranges: Ranges, find: FindKey) -> OpenedBodies:
+def open_batch(view: BatchView, ranges: RowRanges, find: FindKey) -> OpenedBodies:
     """Put what the encrypted bodies of these rows say into the view. Never raises: what cannot be
     read says why when it is read."""
     try:
@@ -114,7 +114,7 @@ def _opener(name: KeyName, find: FindKey) -> Opener:
 
 
 def unreadable_runs(
-    view: BatchView, ranges: Ranges
+    view: BatchView, ranges: RowRanges
 ) -> list[tuple[tuple[int, int], TernError | None]]:
     """The same rows in runs that have one thing in common: they can be read, or why they cannot."""
     if view.opened is None or not view.opened.failed:

@@ -24,7 +24,7 @@ from typing import Protocol
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.model.receipt import BatchReceipt, Published, Receipt
 from ternmq.client.model.stored_message import pack, read, unpack
-from ternmq.client.producing.deliver_once import Outcome, SendsOnce, away, choose_group, deliver
+from ternmq.client.producing.deliver_once import OnceOutcome, SendsOnce, away, choose_group, deliver
 from ternmq.client.producing.producer import KeepUnsent
 from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.producing.send_once import OnceReceipt
@@ -246,7 +246,7 @@ class Spool:
                 settled.add(waiting.entry.offset)
         return settled
 
-    def _settled(self, waiting: SpooledMessage, outcome: Outcome) -> bool:
+    def _settled(self, waiting: SpooledMessage, outcome: OnceOutcome) -> bool:
         """Answer the sender of a message that leaves the spool; False while it stays."""
         future = waiting.future
         if isinstance(outcome, Moved):

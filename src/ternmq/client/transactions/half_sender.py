@@ -54,7 +54,7 @@ from ternmq.wire.record import Record, T
 MOVED_S = 0.1
 """Until a slot is looked for again that is on its way."""
 
-Rows = list[Outgoing] | list[bytes]
+HalfRows = list[Outgoing] | list[bytes]
 """Bodies alone where that is all there is to them."""
 
 
@@ -116,7 +116,7 @@ class HalfSender:
         retrying = RetryingRequest(self.config, f"{Command(command).name} to {group!r}", heals=True)
         return await retrying.ask_record(self._cluster.broker(group), command, record, answer)
 
-    def rows(self, bodies: Sequence[Any], options: SendOptions) -> Rows:
+    def rows(self, bodies: Sequence[Any], options: SendOptions) -> HalfRows:
         """Check everything before anything is sent."""
         bodies = listed_bodies(bodies)
         refuse_idle_options(bodies, options)
@@ -136,7 +136,7 @@ class HalfSender:
             made.append(row)
         return made
 
-    async def store(self, group: str, topic: str, rows: Rows, info: HalfInfo) -> HalfReceipts:
+    async def store(self, group: str, topic: str, rows: HalfRows, info: HalfInfo) -> HalfReceipts:
         """Store messages as half batches on one group; returns when all are safe."""
         check_name("topic", topic)
         receipts = HalfReceipts()
@@ -144,7 +144,7 @@ class HalfSender:
         return receipts
 
     async def spread(
-        self, target: HalfTarget, rows: Rows, touched: dict[str, None]
+        self, target: HalfTarget, rows: HalfRows, touched: dict[str, None]
     ) -> HalfReceipts:
         """Send rows with order keys to where their slots are; `touched` gets to know every group
         that may have some, before it has."""
@@ -162,7 +162,7 @@ class HalfSender:
             touched[home] = None
             part = HalfReceipts()
             try:
-                own: Rows = [rows[at] for at in mine]  # type: ignore[assignment]
+                own: HalfRows = [rows[at] for at in mine]  # type: ignore[assignment]
                 await self._store_all(target._replace(group=home), own, part)
             except Moved:
                 if asyncio.get_running_loop().time() > deadline:
@@ -175,7 +175,9 @@ class HalfSender:
         receipts.weave(parts)
         return receipts
 
-    async def _home(self, target: HalfTarget, rows: Rows, left: list[int]) -> tuple[str, list[int]]:
+    async def _home(
+        self, target: HalfTarget, rows: HalfRows, left: list[int]
+    ) -> tuple[str, list[int]]:
         """Where the first of these rows belongs, and which others do."""
         keys = [row.order_key if isinstance(row, Outgoing) else None for row in rows]
 
@@ -194,12 +196,12 @@ class HalfSender:
             await asyncio.sleep(MOVED_S)
         return home, [at for at in left if owner(at) == home]
 
-    async def _store_all(self, target: HalfTarget, rows: Rows, receipts: HalfReceipts) -> None:
+    async def _store_all(self, target: HalfTarget, rows: HalfRows, receipts: HalfReceipts) -> None:
         limits = self.config.batch_rows_max, self.config.batch_size_max
         for first, end in _parts(rows, *limits):
             await self._store(target, rows[first:end], receipts)
 
-    async def _store(self, target: HalfTarget, rows: Rows, receipts: HalfReceipts) -> None:
+    async def _store(self, target: HalfTarget, rows: HalfRows, receipts: HalfReceipts) -> None:
         group, topic, info = target
         keyring = self._cluster.keyring
         if keyring.topics and keyring.lacks(topic, rows):
@@ -225,7 +227,7 @@ class HalfSender:
         await retrying.ask(self._cluster.broker(group), Command.HALF, batch, HalfStored)
         receipts.add(stored)
 
-    def _encode(self, stored: HalfBatch, rows: Rows, transaction: bytes) -> bytearray:
+    def _encode(self, stored: HalfBatch, rows: HalfRows, transaction: bytes) -> bytearray:
         encoding, keyring = self.config.encoding, self._cluster.keyring
         sealed = stored.topic in keyring.topics
         origin = Origin(
@@ -280,7 +282,7 @@ class HalfSender:
         return await retrying.ask(self._cluster.broker(group), Command.HALF, batch, HalfStored)
 
 
-def _parts(rows: Rows, rows_max: int, size_max: int) -> list[tuple[int, int]]:
+def _parts(rows: HalfRows, rows_max: int, size_max: int) -> list[tuple[int, int]]:
     """Which rows go into one batch; bodies alone that fit are not looked at one by one."""
     if isinstance(rows[0], bytes):
         size = sum(map(len, rows)) + len(rows) * ROW_COST
@@ -289,7 +291,7 @@ def _parts(rows: Rows, rows_max: int, size_max: int) -> list[tuple[int, int]]:
     return split_rows([row_size(row) for row in rows], rows_max=rows_max, size_max=size_max)
 
 
-def _ordered(rows: Rows) -> bool:
+def _ordered(rows: HalfRows) -> bool:
     """Has any of them an order key?"""
     if isinstance(rows[0], bytes):
         return False

@@ -33,7 +33,7 @@ from ternmq.core.errors import (
     TransactionNotFound,
 )
 from ternmq.core.units import DAY_MS
-from ternmq.wire.messages.transactions import Action, HalfEnd, HalfEnded
+from ternmq.wire.messages.transactions import HalfAction, HalfEnd, HalfEnded
 from ternmq.wire.numbers import Command
 
 TransactionState = Literal["open", "committed", "rolled_back", "unknown"]
@@ -181,7 +181,7 @@ class Transaction:
         """Forget everything; the block then ends without a commit."""
         await self._end("rollback")
 
-    async def _end(self, action: Action) -> None:
+    async def _end(self, action: HalfAction) -> None:
         if self.state not in ("open", "unknown"):
             raise BadRequest(f"this transaction is {self.state.replace('_', ' ')} already")
         end = HalfEnd(transaction=self._info.transaction, action=action)

@@ -6,7 +6,6 @@ reached. A broker that is up goes on being used while no meta server answers.
 """
 
 import secrets
-from typing import Literal
 
 import msgspec
 
@@ -27,6 +26,7 @@ from ternmq.security.tls.client_tls import ClientTls, OutgoingTls
 from ternmq.wire.messages.hello import Hello
 from ternmq.wire.messages.order_keys import Placement
 from ternmq.wire.messages.servers import Route, Routes
+from ternmq.wire.messages.standings import BrokerGroupKind
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, T
 
@@ -61,12 +61,14 @@ REPEATABLE = frozenset(
         Command.LIMIT_SET,
         Command.GROUP_SET,
         Command.CONSUMER_PAUSE,
+        Command.EXTEND,
+        # What counted the first time is late the second time: no worse than not to know.
+        Command.SETTLE,
         Command.BROKER_GROUP_DRAIN,
     }
 )
 """Asking these twice does what asking once does."""
-Kind = Literal["realtime", "delay"]
-_NONE_KNOWN: dict[Kind, str] = {
+_NONE_KNOWN: dict[BrokerGroupKind, str] = {
     "realtime": "knows no broker; is one running?",
     "delay": "knows no delay server, and this message is for later: `tern up` runs one, "
     "`tern delay serve` runs one alone",
@@ -108,7 +110,7 @@ class Cluster:
         self._cache = RouteCache(
             named.addresses, self._greeting, timeout=timeout, refresh_s=refresh_s
         )
-        self._servers: dict[tuple[Kind, str], Link] = {}
+        self._servers: dict[tuple[BrokerGroupKind, str], Link] = {}
         self._readers: dict[str, Link] = {}
         self._stale = False
         self.known_routes: Routes | None = None
@@ -139,11 +141,11 @@ class Cluster:
         """Ask a meta server for the routes."""
         await self._cache.refresh()
 
-    def masters(self, kind: Kind = "realtime") -> list[str]:
+    def masters(self, kind: BrokerGroupKind = "realtime") -> list[str]:
         """The groups whose master can be asked."""
         return [route.broker_group for route in self._cache.masters(kind)]
 
-    def writable_groups(self, kind: Kind = "realtime") -> list[str]:
+    def writable_groups(self, kind: BrokerGroupKind = "realtime") -> list[str]:
         """The groups for new messages: not those that are being drained, if there are others."""
         masters = self._cache.masters(kind)
         staying = [route.broker_group for route in masters if not route.draining]
@@ -172,12 +174,12 @@ class Cluster:
             return next(iter(self.masters()), None)
         return placement.owner(slot_of(topic, order_key))
 
-    def away(self, kind: Kind) -> list[str]:
+    def away(self, kind: BrokerGroupKind) -> list[str]:
         """Groups that hold messages and cannot be asked at present."""
         routes = self.known_routes.away if self.known_routes is not None else []
         return [route.broker_group for route in routes if route.kind == kind]
 
-    async def some_masters(self, kind: Kind = "realtime") -> list[str]:
+    async def some_masters(self, kind: BrokerGroupKind = "realtime") -> list[str]:
         """At least one group; `Unavailable` when the meta servers know none."""
         if not self.masters(kind):
             await self.refresh()
@@ -188,7 +190,7 @@ class Cluster:
             raise Unavailable(f"the meta server at {self.url} {_NONE_KNOWN[kind]}")
         return masters
 
-    async def some_writable_groups(self, kind: Kind = "realtime") -> list[str]:
+    async def some_writable_groups(self, kind: BrokerGroupKind = "realtime") -> list[str]:
         """At least one group for new messages."""
         await self.some_masters(kind)
         return self.writable_groups(kind)
@@ -197,7 +199,7 @@ class Cluster:
         """The link to the master of a broker group."""
         return self.server(broker_group, "realtime")
 
-    def server(self, group: str, kind: Kind) -> Link:
+    def server(self, group: str, kind: BrokerGroupKind) -> Link:
         """The link to the master of a group, made when first asked for."""
         link = self._servers.get((kind, group))
         if link is None:
@@ -307,7 +309,7 @@ class Cluster:
     def _forget_routes(self) -> None:
         self._stale = True
 
-    async def _address(self, group: str, kind: Kind) -> str:
+    async def _address(self, group: str, kind: BrokerGroupKind) -> str:
         """Where the master of a group is now; after a loss the meta server is asked again."""
         if self._stale or not self.routes():
             try:
@@ -323,7 +325,7 @@ class Cluster:
         what = "delay server" if kind == "delay" else "broker group"
         raise Unavailable(f"no meta server knows the {what} {group!r} at present")
 
-    def _no_leader(self, kind: Kind, group: str) -> str:
+    def _no_leader(self, kind: BrokerGroupKind, group: str) -> str:
         """What a person can do about a group that holds messages and nobody leads."""
         what, flag = ("delay server", " --kind delay") if kind == "delay" else ("broker group", "")
         return (

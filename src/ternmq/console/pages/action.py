@@ -3,7 +3,7 @@
 from ternmq.api.action_steps import Arguments
 from ternmq.api.actions import OrderedAction, find_action
 from ternmq.console.copy_as import CopyAs, action_as
-from ternmq.console.page import AskedUrl, Console, ShownPage
+from ternmq.console.page import AskedUrl, Console, ShownPage, own_path
 from ternmq.core.errors import BadRequest
 
 OWN_FIELDS = ("back", "typed")
@@ -20,8 +20,7 @@ def arguments_of(asked: AskedUrl) -> dict[str, str]:
 
 def back_of(asked: AskedUrl) -> str:
     """Where the person came from: only a path of ours."""
-    back = asked.text("back", "/")
-    return back if back.startswith("/") and not back.startswith(("//", "/\\")) else "/"
+    return own_path(asked.text("back", "/"))
 
 
 def _copy(console: Console, action: OrderedAction, arguments: Arguments) -> CopyAs:

@@ -13,8 +13,8 @@ from ternmq.console.pages.topic import page_after
 from ternmq.core.errors import BadRequest, GroupNotFound
 
 ROWS = 50
-Sorting = Callable[[GroupView], Any]
-SORTS: dict[str, Sorting] = {
+GroupSorting = Callable[[GroupView], Any]
+SORTS: dict[str, GroupSorting] = {
     "age": lambda view: (-view.age_ms, -view.open, view.topic, view.name),
     "ready": lambda view: (-view.ready, view.topic, view.name),
     "dead": lambda view: (-view.dead, view.topic, view.name),

@@ -11,8 +11,8 @@ from ternmq.core.errors import BadRequest, TopicNotFound
 
 ROWS = 50
 SENDERS_SHOWN = 20
-Sorting = Callable[[TopicView], Any]
-SORTS: dict[str, Sorting] = {
+TopicSorting = Callable[[TopicView], Any]
+SORTS: dict[str, TopicSorting] = {
     "name": lambda view: view.name,
     "rate": lambda view: (-view.rate_in, view.name),
     "refused": lambda view: (-view.refused, view.name),

@@ -39,7 +39,7 @@ SYNC_FILES = 64
 SYNC_THREADS = 8
 T = TypeVar("T")
 
-Decide = Callable[[int, Decision], "asyncio.Future[TernError | None]"]
+DecideRows = Callable[[int, Decision], "asyncio.Future[TernError | None]"]
 """Write a decision about an hour; the result is None once it counts, or why it does not."""
 
 
@@ -52,7 +52,7 @@ class Scheduler:
     """Drives the scheduling thread."""
 
     def __init__(
-        self, engine: Engine, *, decide: Decide, clock: Clock, checkpoint_interval_s: float
+        self, engine: Engine, *, decide: DecideRows, clock: Clock, checkpoint_interval_s: float
     ) -> None:
         self._engine = engine
         self._leading = engine.leading

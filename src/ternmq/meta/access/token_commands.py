@@ -18,7 +18,7 @@ from ternmq.core.ids import check_name
 from ternmq.core.units import DAY_MS
 from ternmq.meta.access.access_commands import AccessCommands
 from ternmq.security.access.book import TOKEN_KEYS, TOKENS_MAX, AccessEntry
-from ternmq.security.access.rights import ANY, check_grant
+from ternmq.security.access.rights import ANY, Rights, check_grant
 from ternmq.security.access.secret import read_secret
 from ternmq.security.access.token import ISSUER, TokenClaims, key_id, make_token, public_key
 from ternmq.security.private_files import make_once
@@ -26,6 +26,7 @@ from ternmq.wire.messages.limits import (
     AccessToken,
     AccessTokens,
     Grant,
+    OwnRights,
     TokenCreate,
     TokenCreated,
     TokenFind,
@@ -126,6 +127,14 @@ class TokenCommands:
 
         return AccessTokens(tokens=(await self._access.change(wanted.user, forget)).tokens)
 
+    async def end(self, rights: Rights | None) -> Record:
+        """The token of a connection, given up by its holder."""
+        token = None if rights is None else rights.token
+        if token is None or token.iss != ISSUER:
+            raise BadRequest("this connection did not come by a token of this cluster")
+        await self.revoke(TokenRevoke(user=token.sub, id=token.jti))
+        return AccessTokens(tokens=[])
+
     async def _publish(self, public: str) -> None:
         """Every server has to know the key before anybody shows what it signed."""
         kid = key_id(public)
@@ -140,6 +149,21 @@ class TokenCommands:
             return replace(entry, token_keys=keys, cluster=self._cluster)
 
         await self._access.change(TOKEN_KEYS, add, make=True)
+
+
+def own_rights(rights: Rights | None) -> OwnRights:
+    """What a connection is told about itself; None: nobody has to log in, or it is a server."""
+    if rights is None:
+        return OwnRights()
+    token = rights.token
+    return OwnRights(
+        user=rights.name,
+        apps=list(rights.apps),
+        grants=list(rights.grants),
+        token_id=token.jti if token is not None and token.iss == ISSUER else "",
+        narrow=None if token is None else token.narrow,
+        ends_at_ms=0 if token is None else int(token.exp * 1000),
+    )
 
 
 def _narrowing(wanted: TokenCreate) -> list[Grant] | None:

@@ -48,7 +48,7 @@ EPOCHS_SKIPPED = 1_000
 
 log = get_logger()
 
-Decide = Callable[[Standing | None], Standing | None]
+DecideStanding = Callable[[Standing | None], Standing | None]
 
 
 class StandingChange(Protocol):
@@ -277,7 +277,7 @@ class Leadership:
                 "is stopped. Of a copied data directory delete the file 'member'"
             )
 
-    def _swap(self, wanted: StandingChange, decide: Decide) -> Standing:
+    def _swap(self, wanted: StandingChange, decide: DecideStanding) -> Standing:
         for _ in range(ATTEMPTS_MAX):
             held = self._registry.standing(wanted.broker_group, wanted.kind)
             changed = decide(held)

@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ternmq.batch.encoder import Piece
+from ternmq.batch.encoder import Section
 from ternmq.batch.layout import Column, ColumnPart, Type
 from ternmq.core.errors import BadRequest, Unavailable
 from ternmq.core.ids import check_name
@@ -295,7 +295,7 @@ class Replayer:
         )
 
 
-def origin_pieces(apps: pa.Array, addresses: pa.Array) -> list[Piece]:
+def origin_pieces(apps: pa.Array, addresses: pa.Array) -> list[Section]:
     """The application that sent each row first, and from where."""
     words = pc.cast(pc.fill_null(addresses, ""), pa.utf8()).dictionary_encode()
     known = pa.array([packed_address(text) for text in words.dictionary.to_pylist()], pa.binary())
@@ -306,14 +306,14 @@ def origin_pieces(apps: pa.Array, addresses: pa.Array) -> list[Piece]:
     ]
 
 
-def _pieces(column: Column, kind: Type, values: pa.Array) -> list[Piece]:
+def _pieces(column: Column, kind: Type, values: pa.Array) -> list[Section]:
     whole = pa.concat_arrays([values])
     ends = np.frombuffer(whole.buffers()[1], "<i4")[whole.offset :][: len(whole) + 1]
     data = memoryview(whole.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]
     offsets = (ends - ends[0]).astype("<i4").tobytes()
     return [
-        Piece(column, ColumnPart.OFFSETS, kind, offsets),
-        Piece(column, ColumnPart.DATA, kind, data),
+        Section(column, ColumnPart.OFFSETS, kind, offsets),
+        Section(column, ColumnPart.DATA, kind, data),
     ]
 
 

@@ -9,7 +9,7 @@ same batch sent twice is recognised. Who calls must cut the same rows into the s
 import asyncio
 from collections.abc import Sequence
 
-from ternmq.batch.encoder import Origin, Piece, assemble
+from ternmq.batch.encoder import Origin, Section, assemble
 from ternmq.client.client import Client
 from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.errors import BadRequest, OverLimit
@@ -41,7 +41,13 @@ class ReplayWriter:
         return self._opened.position
 
     async def send(
-        self, pieces: Sequence[Piece], count: int, body_size: int, *, last: int, attributes: int
+        self,
+        pieces: Sequence[Section],
+        count: int,
+        body_size: int,
+        *,
+        last: int,
+        attributes: int,
     ) -> None:
         """Store one batch; `last` is the number of its last row. Returns when it is safe."""
         opened = self._opened

@@ -13,7 +13,7 @@ from typing import Any
 WIDTH, HEIGHT, PAD = 860, 220, 46
 COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#65a30d")
 LINES_MAX = len(COLOURS)
-Row = Mapping[str, Any]
+TraceRow = Mapping[str, Any]
 
 STYLE = """
 :root { color-scheme: light dark; --ink:#1f2937; --soft:#6b7280; --line:#e5e7eb; --page:#fff; }
@@ -33,7 +33,7 @@ svg text { fill:var(--soft); font-size:11px; } svg line { stroke:var(--line); }
 """
 
 
-def page(title: str, subtitle: str, tables: Mapping[str, Sequence[Row]]) -> str:
+def page(title: str, subtitle: str, tables: Mapping[str, Sequence[TraceRow]]) -> str:
     """The whole report; `tables` as `trace` makes them."""
     audit = tables["audit"]
     missing = sum(row["never_acked"] for row in audit)
@@ -66,11 +66,11 @@ LATENCY_NOTE = (
 )
 
 
-def _counts(row: Row) -> Row:
+def _counts(row: TraceRow) -> TraceRow:
     return {name: value for name, value in row.items() if not name.endswith("_ms")}
 
 
-def _steps(rows: Sequence[Row]) -> list[Row]:
+def _steps(rows: Sequence[TraceRow]) -> list[TraceRow]:
     """One line for each step: wide tables are hard to read."""
     return [
         {"topic": row["topic"], "group": row["group"], "step": step}
@@ -80,7 +80,7 @@ def _steps(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[TraceRow]) -> str:
     if not rows:
         return '<p class="note">nothing</p>'
     names = list(rows[0])
@@ -92,7 +92,7 @@ def table(rows: Sequence[Row]) -> str:
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
 
 
-def chart(rows: Sequence[Row], value: str, names: Sequence[str]) -> str:
+def chart(rows: Sequence[TraceRow], value: str, names: Sequence[str]) -> str:
     """One line for each series over the minutes, the largest ones first."""
     series: dict[str, dict[datetime, float]] = defaultdict(dict)
     for row in rows:
@@ -137,7 +137,7 @@ def chart(rows: Sequence[Row], value: str, names: Sequence[str]) -> str:
     )
 
 
-def _section(title: str, rows: Sequence[Row], note: str) -> str:
+def _section(title: str, rows: Sequence[TraceRow], note: str) -> str:
     return f'<h2>{escape(title)}</h2><p class="note">{escape(note)}</p>{table(rows)}'
 
 

@@ -17,7 +17,7 @@ from ternmq.pipeline.sink.stage import TaskDone
 
 log = get_logger()
 
-Attempts = dict[str, list[int]]
+TaskAttempts = dict[str, list[int]]
 
 
 def tasks_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskDone]:
@@ -81,8 +81,8 @@ def abort(cluster: ClusterView, tasks: list[TaskDone], name: str = "") -> None:
         log.warning("an aborted write is left to expire", name=name, reason=error.message)
 
 
-def _by_group(tasks: list[TaskDone]) -> Attempts:
-    found: Attempts = {}
+def _by_group(tasks: list[TaskDone]) -> TaskAttempts:
+    found: TaskAttempts = {}
     for task in tasks:
         if task.attempts:
             found.setdefault(task.group, []).extend(task.attempts)

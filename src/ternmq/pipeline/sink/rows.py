@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ternmq.batch import compression
-from ternmq.batch.encoder import Columns, Piece
+from ternmq.batch.encoder import Columns, Section
 from ternmq.batch.layout import (
     BATCH_SIZE_MAX,
     Attribute,
@@ -153,18 +153,18 @@ def _batch(rows: pa.RecordBatch, now_ms: int) -> Columns:
         born = pc.cast(columns["born_at"], pa.timestamp("us", tz="UTC")).cast(pa.int64())
         filled = pc.fill_null(born, now_ms * 1000).to_numpy(zero_copy_only=False) // 1000
         pieces.append(
-            Piece(Column.BORN, ColumnPart.VALUES, Type.INT64, filled.astype("<i8").tobytes())
+            Section(Column.BORN, ColumnPart.VALUES, Type.INT64, filled.astype("<i8").tobytes())
         )
     if "deliver_at" in columns:
         pieces.append(_due(columns["deliver_at"]))
     return Columns(pieces, rows.num_rows, body_size, now_ms, attributes)
 
 
-def _due(times: pa.Array) -> Piece:
+def _due(times: pa.Array) -> Section:
     """To the millisecond, never before its time."""
     us = pc.cast(times, pa.timestamp("us", tz="UTC")).cast(pa.int64())
     ms = -(-us.to_numpy(zero_copy_only=False) // 1000)
-    return Piece(Column.DUE, ColumnPart.VALUES, Type.INT64, ms.astype("<i8").tobytes())
+    return Section(Column.DUE, ColumnPart.VALUES, Type.INT64, ms.astype("<i8").tobytes())
 
 
 def ids(texts: pa.Array) -> pa.Array:
@@ -224,41 +224,41 @@ def _cut(array: pa.Array) -> tuple[np.ndarray, memoryview]:
     return (offsets - low).astype("<i4"), view
 
 
-def _body(array: pa.Array) -> tuple[list[Piece], int]:
+def _body(array: pa.Array) -> tuple[list[Section], int]:
     offsets, data = _cut(array)
-    packed = Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets.tobytes())
+    packed = Section(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets.tobytes())
     if len(data) > compression.MEAN_BODY_SIZE_MIN * len(array):
         smaller = compression.compress(bytes(data), offsets.tolist(), Encoding.ZSTD)
         if smaller is not None:
             table, compressed = smaller
             return [
                 packed,
-                Piece(Column.BODY, ColumnPart.CHUNKS, Type.BINARY, table),
-                Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, compressed, Encoding.ZSTD),
+                Section(Column.BODY, ColumnPart.CHUNKS, Type.BINARY, table),
+                Section(Column.BODY, ColumnPart.DATA, Type.BINARY, compressed, Encoding.ZSTD),
             ], len(data)
-    return [packed, Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, data)], len(data)
+    return [packed, Section(Column.BODY, ColumnPart.DATA, Type.BINARY, data)], len(data)
 
 
-def _validity(array: pa.Array, column: Column, kind: Type) -> list[Piece]:
+def _validity(array: pa.Array, column: Column, kind: Type) -> list[Section]:
     if not array.null_count:
         return []
     present = pc.is_valid(array).to_numpy(zero_copy_only=False)
     bits = np.packbits(present, bitorder="little").tobytes()
-    return [Piece(column, ColumnPart.VALIDITY, kind, bits)]
+    return [Section(column, ColumnPart.VALIDITY, kind, bits)]
 
 
-def _text(column: Column, kind: Type, array: pa.Array) -> list[Piece]:
+def _text(column: Column, kind: Type, array: pa.Array) -> list[Section]:
     if array.null_count == len(array):
         return []
     offsets, data = _cut(array)
     return [
         *_validity(array, column, kind),
-        Piece(column, ColumnPart.OFFSETS, kind, offsets.tobytes()),
-        Piece(column, ColumnPart.DATA, kind, data),
+        Section(column, ColumnPart.OFFSETS, kind, offsets.tobytes()),
+        Section(column, ColumnPart.DATA, kind, data),
     ]
 
 
-def _tags(array: pa.Array) -> list[Piece]:
+def _tags(array: pa.Array) -> list[Section]:
     plain = _binary(array, pa.utf8())
     if plain.null_count == len(plain):
         return []
@@ -268,13 +268,13 @@ def _tags(array: pa.Array) -> list[Piece]:
     kind = Type.DICTIONARY
     return [
         *_validity(plain, Column.TAG, kind),
-        Piece(Column.TAG, ColumnPart.VALUES, kind, codes.tobytes()),
-        Piece(Column.TAG, ColumnPart.DICTIONARY_OFFSETS, kind, offsets.tobytes()),
-        Piece(Column.TAG, ColumnPart.DICTIONARY_DATA, kind, words),
+        Section(Column.TAG, ColumnPart.VALUES, kind, codes.tobytes()),
+        Section(Column.TAG, ColumnPart.DICTIONARY_OFFSETS, kind, offsets.tobytes()),
+        Section(Column.TAG, ColumnPart.DICTIONARY_DATA, kind, words),
     ]
 
 
-def _properties(array: pa.Array) -> list[Piece]:
+def _properties(array: pa.Array) -> list[Section]:
     if not pa.types.is_map(array.type):
         raise BadRequest(f"the column 'properties' is {array.type}; it must be map<string,string>")
     present = pc.is_valid(array)
@@ -299,4 +299,4 @@ def _properties(array: pa.Array) -> list[Piece]:
         (ColumnPart.VALUE_DATA, value_data),
         (ColumnPart.VALUE_TYPES, bytes([STRING]) * len(names)),
     ]
-    return [Piece(Column.PROPERTIES, part, Type.MAP, data) for part, data in parts]
+    return [Section(Column.PROPERTIES, part, Type.MAP, data) for part, data in parts]

@@ -152,6 +152,8 @@ class DeliveryRowMaker:
 
 def text_of(record: PullRecord) -> str:
     """Why, as people read it; empty where nobody said."""
+    if record.kind == PullKind.HANDED_OUT:
+        return ""  # The lock of a detached lease: nothing to read.
     failed = read_failure(record.text, record.at_ms)
     if failed is None:  # Plain text.
         return record.text.decode("utf-8", "replace")

@@ -29,7 +29,7 @@ SYNC_S = 0.5
 
 log = get_logger()
 
-Answer = Callable[[int, int], None]
+OnWritten = Callable[[int, int], None]
 """Log and end: so much is held here."""
 
 
@@ -76,7 +76,7 @@ class ReplicaWriter:
         """Where the master's logs begin."""
         self.master_ends = dict.fromkeys(logs, 0)
         """How far they go, by its last word."""
-        self._answer: Answer = _nobody
+        self._answer: OnWritten = _nobody
         self._life = 0  # What was written for one master is not answered to the next.
         self._halted = True
         self._failed: asyncio.Future[TernError] = self._loop.create_future()
@@ -107,7 +107,7 @@ class ReplicaWriter:
         self._answer = _nobody
         self._life += 1
 
-    def restart(self, answer: Answer) -> None:
+    def restart(self, answer: OnWritten) -> None:
         """A master is followed from where the logs end."""
         assert not self._writer.busy, "wait until the writer is idle"
         self._writer.forget_sync()

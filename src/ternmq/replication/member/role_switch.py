@@ -16,7 +16,7 @@ from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, ServerRole, Welcome
 from ternmq.wire.numbers import Command
 
-Route = Callable[[Peer, Frame], None]
+RouteFrame = Callable[[Peer, Frame], None]
 """Handles one frame; see `rpc.peer.Handler`."""
 
 
@@ -51,7 +51,7 @@ OF_MEMBERS = (Command.FOLLOW, Command.HANDOVER, Command.BASE_OPEN, Command.BASE_
 class FollowerRouter:
     """The commands that a follower answers; a client that asks for more has to find the master."""
 
-    def __init__(self, table: dict[int, Route], refusal: str) -> None:
+    def __init__(self, table: dict[int, RouteFrame], refusal: str) -> None:
         """`refusal` says whose replica this server is."""
         self._table = table
         self._refusal = refusal
@@ -70,7 +70,7 @@ class FollowerRouter:
 class RoleSwitch:
     """The handler of a member's listener."""
 
-    frame: Route
+    frame: RouteFrame
 
     def __init__(self, broker_group: str, role: ServerRole, *, heartbeat_ms: int) -> None:
         self._broker_group = broker_group
@@ -87,7 +87,7 @@ class RoleSwitch:
             if peer.hello is not None:
                 self._roles[peer] = role
 
-    def serve(self, route: Route) -> None:
+    def serve(self, route: RouteFrame) -> None:
         """From here on this part of the role answers, without a stop on the way."""
         self.frame = route
 

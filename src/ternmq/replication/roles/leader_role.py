@@ -22,7 +22,7 @@ from ternmq.replication.leading.in_sync_set import Proposal, Rules
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
 from ternmq.replication.member.member_events import MemberEvents
-from ternmq.replication.member.role_switch import Route
+from ternmq.replication.member.role_switch import RouteFrame
 from ternmq.replication.member.server_kind import (
     LeaderService,
     MemberCommands,
@@ -74,7 +74,7 @@ class LeaderRole(MemberEvents):
         self.commands = MemberCommands(
             follow=self._follow, replicated=leader.replicated, hand_over=self._hand_over
         )
-        self._of_replicas: dict[int, Route] = {
+        self._of_replicas: dict[int, RouteFrame] = {
             Command.FOLLOW: self._follow,
             Command.REPLICATED: leader.replicated,
         }
@@ -274,8 +274,8 @@ async def _serve(
 async def hand_over(context: MemberContext, leader: Leader, request: Handover) -> HandedOver:
     """The HANDOVER command: messages wait, the other catches up, the registry makes it master."""
     loop = asyncio.get_running_loop()
-    began = loop.time()
     target = await _successor(leader, request.member_id)
+    began = loop.time()  # Until here messages were taken.
     leader.pause(True)
     try:
         async with asyncio.timeout(HAND_OVER_S):

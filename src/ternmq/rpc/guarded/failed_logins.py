@@ -28,7 +28,7 @@ class FailedLogins:
 
     def check(self, address: str, user: str) -> None:
         """Raises `OverLimit` for who has failed too often."""
-        address = _place(address)
+        address = place_of(address)
         for key, most in (((address, user), OF_USER_MAX), ((address, ""), OF_ADDRESS_MAX)):
             began, count = self._counts.get(key, (0.0, 0))
             left = began + WINDOW_S - self._now()
@@ -40,7 +40,7 @@ class FailedLogins:
 
     def note(self, address: str, user: str) -> None:
         """One more."""
-        address = _place(address)
+        address = place_of(address)
         self.total += 1
         now = self._now()
         for key in ((address, user), (address, "")):
@@ -52,7 +52,7 @@ class FailedLogins:
             self._counts.popitem(last=False)
 
 
-def _place(address: str) -> str:
+def place_of(address: str) -> str:
     """Who comes from there is one and the same, as far as we can tell."""
     try:
         found = IPv6Address(address)

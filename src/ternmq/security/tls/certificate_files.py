@@ -10,7 +10,7 @@ from pathlib import Path
 from ternmq.core.errors import BadConfig
 from ternmq.security.file_modes import too_open
 
-Stamp = tuple[int, int, int] | None
+FileStamp = tuple[int, int, int] | None
 """Of one file: changed when, how long, which; None: it is not there."""
 
 
@@ -26,7 +26,7 @@ class CertificateFiles:
         if (self.certificate is None) != (self.key is None):
             raise BadConfig("a certificate and its key belong together: name both files, or none")
 
-    def stamps(self) -> tuple[Stamp, ...]:
+    def stamps(self) -> tuple[FileStamp, ...]:
         """Another value when a file was written or replaced."""
         return tuple(_stamp(path) for path in (self.certificate, self.key, self.ca))
 
@@ -55,7 +55,7 @@ def _too_open(what: str, path: Path) -> int:
         raise BadConfig(f"cannot read the {what} {path}: {error.strerror}") from error
 
 
-def _stamp(path: Path | None) -> Stamp:
+def _stamp(path: Path | None) -> FileStamp:
     if path is None:
         return None
     try:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ternmq.core.errors import BadConfig
 from ternmq.core.log import get_logger
-from ternmq.security.tls.certificate_files import CertificateFiles, Stamp
+from ternmq.security.tls.certificate_files import CertificateFiles, FileStamp
 from ternmq.security.tls.contexts import client_context
 from ternmq.security.tls.peer_certificate import PeerCertificate
 
@@ -32,7 +32,7 @@ class ClientTls:
 
     def __init__(self, files: CertificateFiles) -> None:
         self._files = files
-        self._looked: tuple[Stamp, ...] = files.stamps()
+        self._looked: tuple[FileStamp, ...] = files.stamps()
         self._context = client_context(files)
 
     def context(self) -> ssl.SSLContext:

@@ -16,7 +16,7 @@ from ternmq.core.errors import BadConfig
 from ternmq.core.log import get_logger
 from ternmq.core.units import SECOND_MS
 from ternmq.metrics.samples import Samples
-from ternmq.security.tls.certificate_files import CertificateFiles, Stamp
+from ternmq.security.tls.certificate_files import CertificateFiles, FileStamp
 from ternmq.security.tls.contexts import ServerContexts, server_contexts
 from ternmq.security.tls.door import IncomingTls
 from ternmq.security.tls.node_name import NodeName, cluster_of, node_names
@@ -31,8 +31,8 @@ class ServerTls:
     def __init__(self, files: CertificateFiles, *, clients_must_show: bool = False) -> None:
         self._files = files
         self.clients_must_show = clients_must_show
-        self._loaded: tuple[Stamp, ...] = files.stamps()
-        self._refused: tuple[Stamp, ...] | None = None
+        self._loaded: tuple[FileStamp, ...] = files.stamps()
+        self._refused: tuple[FileStamp, ...] | None = None
         self._now = self._load()
         self.names = node_names(self._now.certificate)
         """Which servers this one is, as its certificate has it; none: it proves nothing by it."""

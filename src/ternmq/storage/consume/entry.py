@@ -48,7 +48,7 @@ CHECKSUM_AT = 44
 assert ENTRY.size == ENTRY_SIZE
 assert RECORD.size == RECORD_SIZE
 
-Rows = NDArray[np.uint8]
+RowBytes = NDArray[np.uint8]
 
 
 class Location(IntEnum):
@@ -96,14 +96,14 @@ def _crc_table() -> NDArray[np.uint32]:
 _CRC = _crc_table()
 
 
-def _crc_rows(rows: Rows, crc: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def _crc_rows(rows: RowBytes, crc: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """CRC-32C of every row at once, going on from `crc` (not yet inverted)."""
     for column in range(rows.shape[1]):
         crc = _CRC[(crc ^ rows[:, column]) & 0xFF] ^ (crc >> np.uint32(8))
     return crc
 
 
-def checksums(topic_ids: NDArray[np.int64], entries: Rows) -> NDArray[np.uint32]:
+def checksums(topic_ids: NDArray[np.int64], entries: RowBytes) -> NDArray[np.uint32]:
     """What bytes 44..48 of each entry should hold; `entries` has 48 columns."""
     ids = np.ascontiguousarray(topic_ids, dtype="<i8").view(np.uint8).reshape(-1, 8)
     crc = _crc_rows(ids, np.full(len(ids), 0xFFFFFFFF, dtype=np.uint32))
@@ -113,7 +113,7 @@ def checksums(topic_ids: NDArray[np.int64], entries: Rows) -> NDArray[np.uint32]
 _STEP = 1 << 16  # Rows at a time: small enough to stay in the cache of the processor.
 
 
-def seal_entries(topic_ids: NDArray[np.int64], entries: Rows) -> None:
+def seal_entries(topic_ids: NDArray[np.int64], entries: RowBytes) -> None:
     """Fill in the checksums, in place."""
     for low in range(0, len(entries), _STEP):
         part = entries[low : low + _STEP]

@@ -41,8 +41,8 @@ from ternmq.storage.index.rebuild import RebuiltRows, batches, times_of
 from ternmq.storage.index.rows import (
     Hashes,
     IndexColumns,
+    IndexRows,
     PlaceColumns,
-    Rows,
     hash_producers,
     joined,
     ranges_of,
@@ -62,7 +62,7 @@ GUIDES_SIZE_MAX = 128 * MIB
 FOLD_ROUNDS = 512  # Folded together, before the thread rests: a few tenths of a millisecond.
 FOLD_BATCHES = 32
 
-Place = tuple[int, int]
+EntryPlace = tuple[int, int]
 """Topic id and sequence."""
 Rest = Callable[[], None]
 
@@ -294,10 +294,10 @@ class MessageIndex:
 
     # Looking up
 
-    def with_ids(self, hashes: Hashes) -> list[tuple[int, Place]]:
+    def with_ids(self, hashes: Hashes) -> list[tuple[int, EntryPlace]]:
         """(number of the id, candidate) for explicit ids."""
         levels, files = self._levels, self._files
-        found: list[tuple[int, Place]] = []
+        found: list[tuple[int, EntryPlace]] = []
         for level in levels:
             found += _matches(level.ids, hashes)
         for file in files:
@@ -309,10 +309,10 @@ class MessageIndex:
                 found += [(number, place) for place in _places(rows)]
         return found
 
-    def with_key(self, key_hash: int) -> list[Place]:
+    def with_key(self, key_hash: int) -> list[EntryPlace]:
         """Candidates for a key, those stored last first."""
         levels, files = self._levels, self._files
-        found: list[Place] = []
+        found: list[EntryPlace] = []
         for level in reversed(levels):
             matching = _matches(level.keys, np.array([key_hash], np.uint64))
             found += [place for _, place in reversed(matching)]
@@ -321,7 +321,7 @@ class MessageIndex:
                 found += _places(self._rows(file, self._guide(file), KEYS, key_hash))[::-1]
         return found
 
-    def with_number(self, start: int, random: int, number: int) -> list[Place]:
+    def with_number(self, start: int, random: int, number: int) -> list[EntryPlace]:
         """Candidates for an id that the producer's numbers make."""
         pair = np.array([start], np.uint64), np.array([random], np.uint64)
         producer = int(hash_producers(*pair)[0])
@@ -341,7 +341,7 @@ class MessageIndex:
             for row in rows
         ]
 
-    def _rows(self, file: IndexFile, guide: Guide, section: int, value: int) -> Rows:
+    def _rows(self, file: IndexFile, guide: Guide, section: int, value: int) -> IndexRows:
         try:
             return file.with_hash(file.open(), guide, section, value)
         except Corrupt as error:
@@ -380,7 +380,7 @@ def _merged(levels: tuple[IndexColumns, ...], new: IndexColumns) -> tuple[IndexC
     return (*rest, new)
 
 
-def _matches(rows: Rows, hashes: Hashes) -> list[tuple[int, Place]]:
+def _matches(rows: IndexRows, hashes: Hashes) -> list[tuple[int, EntryPlace]]:
     low = np.searchsorted(rows["hash"], hashes, side="left")
     high = np.searchsorted(rows["hash"], hashes, side="right")
     return [
@@ -390,5 +390,5 @@ def _matches(rows: Rows, hashes: Hashes) -> list[tuple[int, Place]]:
     ]
 
 
-def _places(rows: Rows) -> list[Place]:
+def _places(rows: IndexRows) -> list[EntryPlace]:
     return list(zip(rows["topic_id"].tolist(), rows["sequence"].tolist(), strict=True))

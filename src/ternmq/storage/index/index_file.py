@@ -43,7 +43,7 @@ from ternmq.core.errors import Corrupt
 from ternmq.storage.files.disk import Disk, File, write_all
 from ternmq.storage.files.paths import temporary
 from ternmq.storage.files.sealed import FRAME, check_version, seal, unseal
-from ternmq.storage.index.rows import PLACE, RANGE, Hashes, IndexColumns, Rows
+from ternmq.storage.index.rows import PLACE, RANGE, Hashes, IndexColumns, IndexRows
 
 MAGIC = b"TIDX"
 VERSION = 1
@@ -93,7 +93,7 @@ def write_index(
     disk.sync_dir(path.parent)
 
 
-def _fences(rows: Rows) -> NDArray[np.void]:
+def _fences(rows: IndexRows) -> NDArray[np.void]:
     first = rows[::CHUNK_ROWS]
     fences = np.zeros(len(first), dtype=FENCE)
     fences["hash"] = first["hash"]
@@ -190,7 +190,7 @@ class IndexFile:
         ]
         return IndexColumns(*sections)
 
-    def with_hash(self, file: File, guide: Guide, section: int, value: int) -> Rows:
+    def with_hash(self, file: File, guide: Guide, section: int, value: int) -> IndexRows:
         """The rows of a section that have this hash."""
         fences = guide.fences[section]
         if not len(fences):
@@ -199,10 +199,10 @@ class IndexFile:
         low = max(0, int(np.searchsorted(fences["hash"], wanted, side="left")) - 1)
         high = int(np.searchsorted(fences["hash"], wanted, side="right"))
         rows = self._rows(file, fences, section, low, max(high, low + 1))
-        matching: Rows = rows[rows["hash"] == wanted]
+        matching: IndexRows = rows[rows["hash"] == wanted]
         return matching
 
-    def range_with(self, file: File, guide: Guide, producer: int, number: int) -> Rows:
+    def range_with(self, file: File, guide: Guide, producer: int, number: int) -> IndexRows:
         """The range of a producer that may hold its message `number`: the last that begins at or
         before it."""
         fences = guide.fences[RANGES]
@@ -217,7 +217,7 @@ class IndexFile:
 
     def _rows(
         self, file: File, fences: NDArray[np.void], section: int, low: int, high: int
-    ) -> Rows:
+    ) -> IndexRows:
         """Chunks `low` to `high` of a section, checked."""
         kind = _KINDS[section]
         end = min(high * CHUNK_ROWS, self.counts[section])
@@ -231,8 +231,8 @@ class IndexFile:
         return np.frombuffer(packed, dtype=kind)
 
 
-def ranges_with(rows: Rows, producer: int, number: int) -> Rows:
+def ranges_with(rows: IndexRows, producer: int, number: int) -> IndexRows:
     """Of these ranges, those that hold the producer's message `number`."""
     mine = rows[(rows["hash"] == np.uint64(producer)) & (rows["first"] <= np.uint64(number))]
-    found: Rows = mine[np.uint64(number) < mine["first"] + mine["count"]]
+    found: IndexRows = mine[np.uint64(number) < mine["first"] + mine["count"]]
     return found

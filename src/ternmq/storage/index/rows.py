@@ -22,7 +22,7 @@ from ternmq.core.ids import RANDOM_BITS, SEQUENCE_BITS, START_BITS
 from ternmq.storage.consume.entry import Location
 
 Hashes = NDArray[np.uint64]
-Rows = NDArray[np.void]
+IndexRows = NDArray[np.void]
 
 RANGE = np.dtype(
     [
@@ -110,9 +110,9 @@ def split_id(message_id: bytes) -> tuple[int, int, int] | None:
 class IndexColumns(NamedTuple):
     """Rows of all three kinds, in no order."""
 
-    ranges: Rows
-    ids: Rows
-    keys: Rows
+    ranges: IndexRows
+    ids: IndexRows
+    keys: IndexRows
 
     @property
     def row_count(self) -> int:
@@ -129,7 +129,7 @@ def joined(parts: list[IndexColumns]) -> IndexColumns:
     )
 
 
-def ranges_of(records: Buffer) -> Rows:
+def ranges_of(records: Buffer) -> IndexRows:
     """Ranges from packed consume records."""
     found = np.frombuffer(records, dtype=RECORD_ROWS)
     found = found[found["location"] <= Location.COMMITTED]
@@ -162,7 +162,7 @@ class PlaceColumns:
     def row_count(self) -> int:
         return self._ids.row_count + self._keys.row_count
 
-    def rows(self) -> tuple[Rows, Rows]:
+    def rows(self) -> tuple[IndexRows, IndexRows]:
         """(ids, keys)."""
         return self._ids.rows(), self._keys.rows()
 
@@ -175,7 +175,7 @@ class _PlaceColumn:
         self._small: list[tuple[BatchView, int, int]] = []
         self._data: list[memoryview] = []
         self._offsets: list[memoryview] = []
-        self._ready: list[Rows] = []
+        self._ready: list[IndexRows] = []
         self.row_count = 0
 
     def add(self, view: BatchView, topic_id: int, base_sequence: int) -> None:
@@ -198,10 +198,10 @@ class _PlaceColumn:
         self._data.append(data)
         self._offsets.append(packed)
 
-    def rows(self) -> Rows:
+    def rows(self) -> IndexRows:
         return np.concatenate([np.empty(0, PLACE), *self._ready, *self._together()])
 
-    def _together(self) -> list[Rows]:
+    def _together(self) -> list[IndexRows]:
         if not self._small:
             return []
         numbers = np.frombuffer(b"".join(self._offsets), dtype="<i4").astype(np.int64)
@@ -226,14 +226,14 @@ class _PlaceColumn:
         return [rows]
 
 
-def _readable(view: BatchView, column: Column, topic_id: int, base_sequence: int) -> Rows:
+def _readable(view: BatchView, column: Column, topic_id: int, base_sequence: int) -> IndexRows:
     try:
         return _places(view, column, topic_id, base_sequence)
     except (ValueError, IndexError, TypeError):
         return np.empty(0, PLACE)  # Of an older release; nobody can ask for such a value.
 
 
-def _places(view: BatchView, column: Column, topic_id: int, base_sequence: int) -> Rows:
+def _places(view: BatchView, column: Column, topic_id: int, base_sequence: int) -> IndexRows:
     data, packed = view.buffer(column, ColumnPart.DATA), view.buffer(column, ColumnPart.OFFSETS)
     if data is None or packed is None:
         return np.empty(0, PLACE)

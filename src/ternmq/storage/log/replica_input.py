@@ -12,7 +12,7 @@ from ternmq.core.errors import ProtocolError
 from ternmq.storage.files.disk import Buffer
 from ternmq.storage.log.recovery import LogFormat
 
-Record = tuple[int, memoryview]
+LogRecord = tuple[int, memoryview]
 """Offset and bytes."""
 
 
@@ -30,7 +30,7 @@ class Received:
 
     def __init__(self, start: int) -> None:
         self.start = self.end = start
-        self.records: list[Record] = []
+        self.records: list[LogRecord] = []
         self.written = False
 
 
@@ -47,7 +47,7 @@ class ReplicaInput:
         """Where the next bytes have to go on."""
         return self._open.end + len(self._rest)
 
-    def add(self, offset: int, data: Buffer) -> list[Record]:
+    def add(self, offset: int, data: Buffer) -> list[LogRecord]:
         """Take bytes that follow on; returns the records that are whole now.
 
         Raises `ProtocolError` for a gap, `Corrupt` for bytes that do not check: nothing of this
@@ -56,7 +56,7 @@ class ReplicaInput:
         if offset != self.end:
             raise ProtocolError(f"the log goes on at {self.end}, bytes for {offset} were sent")
         view = memoryview(b"".join((self._rest, data)) if self._rest else data)
-        found: list[Record] = []
+        found: list[LogRecord] = []
         form, base, size = self._form, self._open.end, len(view)
         at = 0
         while size - at >= form.header_size:

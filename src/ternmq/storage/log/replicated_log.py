@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from ternmq.core.errors import TernError
 from ternmq.storage.files.disk import Buffer
-from ternmq.storage.log.replica_input import Received, Record, ReplicaInput, StreamFormat
+from ternmq.storage.log.replica_input import LogRecord, Received, ReplicaInput, StreamFormat
 from ternmq.storage.log.segmented_log import SegmentedLog
 from ternmq.storage.log.write_plan import WritePlan
 
@@ -148,7 +148,7 @@ class ReplicatedLog(Generic[StagedT]):
     def _write(self, plan: WritePlan, *, sync: bool) -> None:
         self._log.write(plan, sync=sync)
 
-    def _hold(self, records: list[Record]) -> None:
+    def _hold(self, records: list[LogRecord]) -> None:
         """Keep records that were received."""
 
     def _let_go(self, end: int) -> None:

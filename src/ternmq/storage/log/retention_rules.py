@@ -8,7 +8,7 @@ even if they are young, and above `full` messages are refused (`MessageLog`).
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Reason = Literal["age", "size", "disk"]
+RetentionReason = Literal["age", "size", "disk"]
 
 
 class Segment(NamedTuple):
@@ -45,7 +45,9 @@ def used_percent(free: int, size: int) -> float:
     return 100 * (1 - free / size) if size else 0.0
 
 
-def reason_to_drop(segment: Segment, moment: Moment, rules: RetentionRules) -> Reason | None:
+def reason_to_drop(
+    segment: Segment, moment: Moment, rules: RetentionRules
+) -> RetentionReason | None:
     """Why the oldest segment has to go now, if it has to."""
     if moment.used_percent >= rules.forced_percent:
         return "disk"

@@ -47,7 +47,7 @@ from ternmq.storage.files.disk import Buffer
 from ternmq.storage.index.index import MessageIndex
 from ternmq.storage.log import recovery
 from ternmq.storage.log.append import Append, Ending, StagedBatches
-from ternmq.storage.log.replica_input import Record
+from ternmq.storage.log.replica_input import LogRecord
 from ternmq.storage.log.replicated_log import ReplicatedLog
 from ternmq.storage.log.segmented_log import SegmentedLog
 from ternmq.storage.log.write_plan import WritePlan
@@ -283,7 +283,7 @@ class MessageLog(ReplicatedLog[StagedBatches]):
 
     # Replication
 
-    def _hold(self, records: list[Record]) -> None:
+    def _hold(self, records: list[LogRecord]) -> None:
         self._suffix.hold(records)
 
     def _let_go(self, end: int) -> None:

@@ -13,7 +13,7 @@ from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, Unavailable
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry, Location
-from ternmq.storage.index.index import MessageIndex, Place
+from ternmq.storage.index.index import EntryPlace, MessageIndex
 from ternmq.storage.index.rows import hash_values, split_id
 from ternmq.storage.messages.message_log import MessageLog
 
@@ -122,7 +122,7 @@ class Search:
                 break
         return sorted(found, key=lambda one: (one.stored_at_ms, one.sequence), reverse=True)
 
-    def _candidates(self, wanted: SearchFor) -> list[Place]:
+    def _candidates(self, wanted: SearchFor) -> list[EntryPlace]:
         if wanted.message_id is not None:
             places = [place for _, place in self._with_ids([wanted.message_id])]
             numbers = split_id(wanted.message_id)
@@ -132,7 +132,7 @@ class Search:
         hashed = int(hash_values([(wanted.key or "").encode()])[0])
         return self._ask(lambda: self._index.with_key(hashed))
 
-    def _with_ids(self, ids: list[bytes]) -> list[tuple[int, Place]]:
+    def _with_ids(self, ids: list[bytes]) -> list[tuple[int, EntryPlace]]:
         return self._ask(lambda: self._index.with_ids(hash_values(ids)))
 
     def _ask(self, question: Callable[[], list[T]]) -> list[T]:

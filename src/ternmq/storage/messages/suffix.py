@@ -25,7 +25,7 @@ from ternmq.core.errors import Corrupt, ProtocolError, TooLarge
 from ternmq.core.units import MIB
 from ternmq.storage.consume.batch_scan import BLOOM_ALL, PRIORITY_UNKNOWN, MessageFormat
 from ternmq.storage.log.append import Append, Ending, HalfMark
-from ternmq.storage.log.replica_input import Record
+from ternmq.storage.log.replica_input import LogRecord
 from ternmq.storage.log.segmented_log import SegmentedLog
 
 HELD_SIZE_MAX = 32 * MIB
@@ -38,10 +38,10 @@ class Suffix:
 
     def __init__(self, source: SegmentedLog) -> None:
         self._log = source
-        self._held: deque[Record] = deque()
+        self._held: deque[LogRecord] = deque()
         self._held_size = 0
 
-    def hold(self, records: list[Record]) -> None:
+    def hold(self, records: list[LogRecord]) -> None:
         """Records were received; keep what fits, so that it need not be read again."""
         for record in records:
             if self._held_size >= HELD_SIZE_MAX:

@@ -56,7 +56,7 @@ SNAPSHOT_AFTER = 10_000  # Changes; so a start looks at no more batches than tha
 
 FRESH_MAX = 10_000
 
-State = Literal["committed", "rolled_back"]
+EndState = Literal["committed", "rolled_back"]
 
 
 class OpenTransaction(msgspec.Struct, array_like=True, kw_only=True):
@@ -97,7 +97,7 @@ class OpenTransaction(msgspec.Struct, array_like=True, kw_only=True):
 class TransactionOutcome(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """How a transaction ended."""
 
-    state: State
+    state: EndState
     at_ms: int
     placed: list[tuple[int, int, int, int]]
     """Of what was committed: topic id, sequence, count, the producer's first message number.
@@ -208,7 +208,7 @@ class TransactionTable:
                 if key in self.open:
                     self.open[key].dropped_at_ms = at_ms
             return
-        state: State = "committed" if decision.kind == "commit" else "rolled_back"
+        state: EndState = "committed" if decision.kind == "commit" else "rolled_back"
         placed = [
             (one.topic_id, one.sequence, one.count, one.first_sequence) for one in decision.placed
         ]

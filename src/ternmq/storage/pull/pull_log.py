@@ -25,7 +25,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt
 from ternmq.core.log import get_logger
 from ternmq.storage.log.recovery import Gap, Visit, scan
-from ternmq.storage.log.replica_input import Record
+from ternmq.storage.log.replica_input import LogRecord
 from ternmq.storage.log.replicated_log import ReplicatedLog
 from ternmq.storage.log.segmented_log import SegmentedLog
 from ternmq.storage.log.write_plan import WritePlan
@@ -157,7 +157,7 @@ class PullLog(ReplicatedLog[StagedPulls]):
 
     # Replication
 
-    def _hold(self, records: list[Record]) -> None:
+    def _hold(self, records: list[LogRecord]) -> None:
         self._waiting += _telling(records)
 
     def _write(self, plan: WritePlan, *, sync: bool) -> None:
@@ -332,7 +332,7 @@ class PullLog(ReplicatedLog[StagedPulls]):
 _TELLING = (int(PullKind.GROUP_MADE), int(PullKind.SNAPSHOT), int(PullKind.GROUP_DELETED))
 
 
-def _telling(records: list[Record]) -> list[Needed]:
+def _telling(records: list[LogRecord]) -> list[Needed]:
     found: list[Needed] = []
     for offset, data in records:
         fields = FIELDS.unpack_from(data, FRAME.size)

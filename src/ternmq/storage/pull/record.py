@@ -44,14 +44,15 @@ NO_SESSION = bytes(16)
 
 assert FRAME.size + FIELDS.size == HEADER_SIZE
 
-Range = tuple[int, int, int]
+StateRange = tuple[int, int, int]
 
 
 class PullKind(IntEnum):
     """What a record says. Numbers are for ever; gaps are left for kinds to come."""
 
     HANDED_OUT = 1
-    """Progress: ranges went to `session` under `lease` until `argument` (ms)."""
+    """Progress: ranges went to `session` under `lease`. Of a detached lease `argument` is for how
+    many ms, and text is its lock."""
     ACKED = 2
     RETURNED = 3
     """Progress: ranges came back unworked."""
@@ -65,6 +66,8 @@ class PullKind(IntEnum):
     """Progress: a row that was alone with a consumer that vanished comes again, as RETRY says."""
     STOPPED = 10
     """Progress: ranges failed and wait until an operator lets them go on; text says why."""
+    EXTENDED = 11
+    """Progress: ranges of a detached lease are kept for `argument` ms from here."""
     RETRY = 16
     """Decision: ranges come again at `argument` (ms); text says why."""
     DEAD = 17
@@ -98,7 +101,7 @@ class PullRecord:
     session: bytes = NO_SESSION
     lease: int = 0
     argument: int = 0
-    ranges: tuple[Range, ...] = ()
+    ranges: tuple[StateRange, ...] = ()
     text: bytes = b""
 
 

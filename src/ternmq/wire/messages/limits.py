@@ -110,6 +110,10 @@ class Quota(Record, frozen=True):
     """That it made and that are there."""
     halves_max: Number | None = None
     """Open transactions of its applications."""
+    groups_max: Number | None = None
+    """Consumer groups that it made and that are there."""
+    delayed_max: Number | None = None
+    """Messages that it sent for later and that are not due yet."""
 
 
 class UserSet(Record, frozen=True):
@@ -195,6 +199,30 @@ class TokenRevoke(Record, frozen=True):
     user: Text
     id: str = ""
     """Empty: all that were made until now."""
+
+
+class WhoAmI(Record, frozen=True):
+    """Asks by which user, and with which rights, this connection came in."""
+
+
+class OwnRights(Record, frozen=True):
+    """Who the connection is, and every line that counts for it."""
+
+    user: str = ""
+    """Empty: nobody logs in here, so everybody may do everything."""
+    apps: list[str] = []
+    grants: list[Grant] = []
+    """Of the user and of the patterns that mean it."""
+    token_id: str = ""
+    """By which it came; empty: not by a token of ours."""
+    narrow: list[Grant] | None = None
+    """Of the token: only what one of these lines allows as well."""
+    ends_at_ms: Number = 0
+    """When the token ends; 0: there is none."""
+
+
+class TokenEnd(Record, frozen=True):
+    """Ends the token by which this connection came in: whoever has it may give it up."""
 
 
 class GrantSet(Record, frozen=True):

@@ -16,7 +16,7 @@ PUBLISHED_REPLICATED = 6  # Every replica in step has it too.
 PUBLISHED_TRACED = 8  # Delivery records of it are kept: the trace and the archive show it.
 
 
-State = Literal["dead", "expired", "filtered", "skipped", "unknown"]
+SettledState = Literal["dead", "expired", "filtered", "skipped", "unknown"]
 
 
 class Confirm(Record, frozen=True):
@@ -31,7 +31,7 @@ class Confirm(Record, frozen=True):
 class Confirmed(Record, frozen=True):
     open: list[tuple[Number, Number]]
     """Not settled yet."""
-    refused: list[tuple[Number, Number, State]]
+    refused: list[tuple[Number, Number, SettledState]]
     """Settled, but not by an ack; 'unknown' when that is too long ago to tell."""
 
 

@@ -24,6 +24,7 @@ class Join(Record, frozen=True):
         None  # Of a starting consumer: binds its group, the last one wins.
     )
     picks: bool = False  # This consumer reads picked batches (see `batch.rows.pick`).
+    detached: bool = False  # What it is handed outlives this connection, and is settled by key.
 
 
 class Joined(Record, frozen=True):
@@ -34,6 +35,8 @@ class Joined(Record, frozen=True):
     kept: list[Number]
     """Which of the `held` leases are still this client's."""
     lease_ms: Number
+    detached: bool = False
+    """As was asked for; a broker that does not know detached leases does not say so."""
 
 
 class Done(Record, frozen=True):
@@ -59,6 +62,8 @@ class Pull(Record, frozen=True):
     done: list[Done] = []
     cold: bool = False
     """Bytes of old messages may be left out: this consumer gets them from a replica."""
+    lease_ms: Number = 0
+    """Of a detached consumer: for how long it wants what it gets."""
 
 
 class LeftOut(Record, frozen=True):
@@ -89,7 +94,8 @@ class Acked(Record, frozen=True):
     late: Number
     """Rows that were no longer this consumer's, or were settled before."""
     late_rows: list[tuple[Number, Number, Number]] = []
-    """Of ordered groups, which: lease, first, end. There a late outcome never counts."""
+    """Of ordered groups and detached leases, which: lease, first, end. There a late outcome never
+    counts."""
 
 
 class Renew(Record, frozen=True):
@@ -101,6 +107,33 @@ class Renew(Record, frozen=True):
 
 class Renewed(Record, frozen=True):
     lost: list[Number]
+
+
+class LeaseKey(Record, frozen=True):
+    """Who has it may settle what is under a detached lease."""
+
+    lease: Number
+    key: Number
+
+
+class Settle(Record, frozen=True):
+    """What became of rows of detached leases, from whoever has the keys."""
+
+    topic: str
+    group: str
+    keys: list[LeaseKey]
+    done: list[Done]
+
+
+class Extend(Record, frozen=True):
+    """Rows of detached leases are kept for `lease_ms` from now on."""
+
+    topic: str
+    group: str
+    keys: list[LeaseKey]
+    rows: list[tuple[Number, Number, Number]]
+    """Lease, first, end."""
+    lease_ms: Number
 
 
 class Leave(Record, frozen=True):

@@ -14,13 +14,13 @@ from ternmq.wire.record import Number, Record
 Attempt = Annotated[int, Meta(ge=0, lt=2**32)]
 """Of a detached transaction: four bytes of its key."""
 
-Action = Literal["commit", "rollback"]
+HalfAction = Literal["commit", "rollback"]
 
 
 DetachedAction = Literal["commit", "rollback", "look"]
 
 
-State = Literal["committed", "rolled_back", "open", "dropped"]
+HalfState = Literal["committed", "rolled_back", "open", "dropped"]
 
 
 class HalfStored(Record, frozen=True):
@@ -44,7 +44,7 @@ class HalfPlace(Record, frozen=True):
 class HalfEnd(Record, frozen=True):
     transaction: bytes
     """Its 16 bytes."""
-    action: Action
+    action: HalfAction
     source: Literal["client", "check", "operator"] = "client"
 
 
@@ -62,7 +62,7 @@ class DetachedEnd(Record, frozen=True):
 
 
 class HalfEnded(Record, frozen=True):
-    state: State
+    state: HalfState
     placed: list[HalfPlace]
     attempts: list[Attempt]
     """Of a detached transaction: those that ended so."""
@@ -102,7 +102,7 @@ class HalfOpen(Record, frozen=True):
     name: str
     attempt: Attempt
     app: str
-    state: State
+    state: HalfState
     topics: list[str]
     rows: Number
     size: Number

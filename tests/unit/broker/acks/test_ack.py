@@ -26,7 +26,7 @@ MOMENT = SettleMoment(NOW, lambda: NOW_MS, 0.5, lambda lease: lease >> LEASE_GRO
 
 
 def settled(consumer: ConsumerSession, *done: Done) -> SettleResult:
-    found = settle(consumer, done, MOMENT)
+    found = settle(consumer.groups, done, MOMENT)
     for group in consumer.groups:
         group.lane.ledger()
     return found

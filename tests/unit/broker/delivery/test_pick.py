@@ -5,7 +5,7 @@ from ternmq.batch.selector.filter import parse_filter
 from ternmq.batch.view import BatchView
 from ternmq.broker.delivery.handout import Handout
 from ternmq.broker.delivery.pick import RowPicker
-from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.consumer_group import ConsumerGroup, WaitingPull
 from ternmq.core.ids import ProducerId
 from ternmq.core.slots import slot_of
 from ternmq.core.units import MIB
@@ -61,14 +61,17 @@ class Picking:
         )
 
     def take(self, rows_max: int = 1_000, size_max: int = MIB) -> Rows:
-        handout, rows, _ = self._picker.take(self.group, self.consumer, rows_max, size_max)
+        handout, rows, _ = self._picker.take(self.group, self._pull(), rows_max, size_max)
         self.group.lane.ledger()
         found = [] if handout is None else sequences(handout)
         assert rows == sum(end - first for first, end in found)
         return found
 
     def suspect(self) -> Handout | None:
-        return self._picker.take_suspect(self.group, self.consumer)
+        return self._picker.take_suspect(self.group, self._pull())
+
+    def _pull(self) -> WaitingPull:
+        return WaitingPull(self.consumer, 1, rows_max=1_000, size_max=MIB, cold=False)
 
     def kinds(self) -> list[PullKind]:
         return [record.kind for record in self.written]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ternmq.batch.check import check_incoming
-from ternmq.batch.encoder import Origin, Outgoing, Piece, assemble
+from ternmq.batch.encoder import Origin, Outgoing, Section, assemble
 from ternmq.batch.layout import Column, ColumnPart, Encoding, Type
 from ternmq.batch.rows.merge import ChosenRows
 from ternmq.batch.view import BatchView
@@ -84,10 +84,10 @@ def test_of_records_that_go_out_together_only_the_bad_ones_stay() -> None:
     bench = Bench()
     due = START_MS + 60_000
     poison = (
-        Piece(Column.KEY, ColumnPart.DATA, Type.UTF8, b"abc"),
-        Piece(Column.EXPLICIT_ID, ColumnPart.DATA, Type.BINARY, b"abc"),
-        Piece(Column.BORN, ColumnPart.VALUES, Type.UINT8, b"a"),
-        Piece(Column.PRIORITY, ColumnPart.VALUES, Type.INT64, bytes(8)),
+        Section(Column.KEY, ColumnPart.DATA, Type.UTF8, b"abc"),
+        Section(Column.EXPLICIT_ID, ColumnPart.DATA, Type.BINARY, b"abc"),
+        Section(Column.BORN, ColumnPart.VALUES, Type.UINT8, b"a"),
+        Section(Column.PRIORITY, ColumnPart.VALUES, Type.INT64, bytes(8)),
     )
     for number, piece in enumerate(poison):
         bench.send([due, due])
@@ -116,11 +116,11 @@ def test_of_records_that_go_out_together_only_the_bad_ones_stay() -> None:
     assert bench.engine.aside == 1
 
 
-def one_row(due: int, piece: Piece, number: int) -> bytearray:
+def one_row(due: int, piece: Section, number: int) -> bytearray:
     pieces = [
-        Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, np.array([0, 1], "<i4").tobytes()),
-        Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, b"7"),
-        Piece(Column.DUE, ColumnPart.VALUES, Type.INT64, np.array([due], "<i8").tobytes()),
+        Section(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, np.array([0, 1], "<i4").tobytes()),
+        Section(Column.BODY, ColumnPart.DATA, Type.BINARY, b"7"),
+        Section(Column.DUE, ColumnPart.VALUES, Type.INT64, np.array([due], "<i8").tobytes()),
         piece,
     ]
     origin = Origin(topic="t", app="old", producer=ProducerId(3, number))

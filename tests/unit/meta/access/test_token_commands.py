@@ -8,8 +8,14 @@ from msgspec.structs import replace
 
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadConfig, BadRequest, IdentityNotFound, OverLimit, Unauthorized
-from ternmq.meta.access.token_commands import EXPIRES_MS_MAX, KEY_FILE, TokenCommands, own_key
-from ternmq.security.access.book import TOKEN_KEYS, TOKENS_MAX
+from ternmq.meta.access.token_commands import (
+    EXPIRES_MS_MAX,
+    KEY_FILE,
+    TokenCommands,
+    own_key,
+    own_rights,
+)
+from ternmq.security.access.book import TOKEN_KEYS, TOKENS_MAX, AccessBook, AccessEntry
 from ternmq.security.access.token import make_token
 from ternmq.wire.messages.limits import (
     AccessTokens,
@@ -100,6 +106,39 @@ async def test_one_or_all_tokens_are_revoked(opener: Opener, tmp_path: Path) -> 
         assert listed(await tokens.revoke(TokenRevoke(user="shop"))) == []
         with pytest.raises(Unauthorized, match="all of that time"):
             meta.book.token_claims(second.token, NOW_MS())
+
+
+async def test_whoever_holds_a_token_may_give_it_up_and_nothing_else(
+    opener: Opener, tmp_path: Path
+) -> None:
+    async with serving_access(opener) as meta:
+        await meta.commands.set_user(SHOP)
+        tokens = tokens_of(meta, tmp_path)
+        first = created(await tokens.create(FOR_SHOP))
+        second = created(await tokens.create(FOR_SHOP))
+        claims = meta.book.token_claims(first.token, NOW_MS())
+
+        assert listed(await tokens.end(meta.book.rights("shop", claims))) == []
+        with pytest.raises(Unauthorized):
+            meta.book.token_claims(first.token, NOW_MS())
+        assert meta.book.token_claims(second.token, NOW_MS()).sub == "shop"
+        for rights in (None, meta.book.rights("shop")):
+            with pytest.raises(BadRequest, match="did not come by a token"):
+                await tokens.end(rights)
+
+
+def test_a_connection_is_told_every_line_that_counts_for_it() -> None:
+    book = AccessBook()
+    book.put("shop", AccessEntry(user=True, grants=[Grant(action="read", resource="topic:a")]))
+    book.put("sh*", AccessEntry(grants=[Grant(action="read", resource="topic:b", deny=True)]))
+    own = own_rights(book.rights("shop"))
+
+    assert [(line.resource, line.deny) for line in own.grants] == [
+        ("topic:a", False),
+        ("topic:b", True),
+    ]
+    assert (own.user, own.apps, own.narrow, own.ends_at_ms) == ("shop", ["shop"], None, 0)
+    assert own_rights(None).user == ""
 
 
 async def test_after_a_stolen_key_nothing_that_it_signed_is_taken(

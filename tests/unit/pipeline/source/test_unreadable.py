@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from ternmq.batch.encoder import Origin, Outgoing, Piece, assemble
+from ternmq.batch.encoder import Origin, Outgoing, Section, assemble
 from ternmq.batch.envelope import Envelope
 from ternmq.batch.layout import Column, ColumnPart, Encoding, Type
 from ternmq.batch.view import BatchView
@@ -29,10 +29,10 @@ def i4(*values: int) -> bytes:
     return np.array(values, "<i4").tobytes()
 
 
-def batch(*pieces: Piece, body: Piece | None = None) -> bytes:
+def batch(*pieces: Section, body: Section | None = None) -> bytes:
     bodies = [
-        Piece(Column.BODY, OFFSETS, Type.BINARY, i4(0, 1, 2)),
-        body or Piece(Column.BODY, DATA, Type.BINARY, b"ab"),
+        Section(Column.BODY, OFFSETS, Type.BINARY, i4(0, 1, 2)),
+        body or Section(Column.BODY, DATA, Type.BINARY, b"ab"),
     ]
     origin = Origin(topic="orders", app="old", producer=ProducerId(1, 1))
     return bytes(assemble([*bodies, *pieces], 2, 2, origin, 0, 1_000, 0))
@@ -65,10 +65,10 @@ def test_poison_makes_marked_rows_and_its_neighbours_are_whole(what: str) -> Non
 
 
 def test_bodies_that_do_not_decompress_are_empty_and_the_keys_are_there() -> None:
-    packed = Piece(Column.BODY, DATA, Type.BINARY, b"not zstd", Encoding.ZSTD)
+    packed = Section(Column.BODY, DATA, Type.BINARY, b"not zstd", Encoding.ZSTD)
     keys = [
-        Piece(Column.KEY, OFFSETS, Type.UTF8, i4(0, 1, 2)),
-        Piece(Column.KEY, DATA, Type.UTF8, b"xy"),
+        Section(Column.KEY, OFFSETS, Type.UTF8, i4(0, 1, 2)),
+        Section(Column.KEY, DATA, Type.UTF8, b"xy"),
     ]
 
     found, count = rows(batch(*keys, body=packed))
@@ -80,8 +80,8 @@ def test_bodies_that_do_not_decompress_are_empty_and_the_keys_are_there() -> Non
 
 def test_one_key_that_is_no_text_costs_its_row_alone() -> None:
     keys = [
-        Piece(Column.KEY, OFFSETS, Type.UTF8, i4(0, 1, 2)),
-        Piece(Column.KEY, DATA, Type.UTF8, b"x\xff"),
+        Section(Column.KEY, OFFSETS, Type.UTF8, i4(0, 1, 2)),
+        Section(Column.KEY, DATA, Type.UTF8, b"x\xff"),
     ]
 
     found, count = rows(batch(*keys))
@@ -99,8 +99,8 @@ def test_offsets_that_point_elsewhere_are_never_followed(column: Column, offsets
     """They would read this process's memory."""
     found, count = rows(
         batch(
-            Piece(column, OFFSETS, Type.UTF8, offsets),
-            Piece(column, DATA, Type.UTF8, b"xy"),
+            Section(column, OFFSETS, Type.UTF8, offsets),
+            Section(column, DATA, Type.UTF8, b"xy"),
         )
     )
 
@@ -112,9 +112,9 @@ def test_offsets_that_point_elsewhere_are_never_followed(column: Column, offsets
 def test_tags_outside_their_dictionary_are_none(codes: bytes) -> None:
     found, count = rows(
         batch(
-            Piece(Column.TAG, VALUES, Type.DICTIONARY, codes),
-            Piece(Column.TAG, ColumnPart.DICTIONARY_OFFSETS, Type.DICTIONARY, i4(0, 1)),
-            Piece(Column.TAG, ColumnPart.DICTIONARY_DATA, Type.DICTIONARY, b"t"),
+            Section(Column.TAG, VALUES, Type.DICTIONARY, codes),
+            Section(Column.TAG, ColumnPart.DICTIONARY_OFFSETS, Type.DICTIONARY, i4(0, 1)),
+            Section(Column.TAG, ColumnPart.DICTIONARY_DATA, Type.DICTIONARY, b"t"),
         )
     )
 

@@ -37,7 +37,10 @@ BATCHES = {Command.PUBLISH, Command.PUBLISH_ONCE, Command.HALF}
 BY_SUBSCRIPTION = {Command.PULL, Command.ACK, Command.RENEW, Command.LEAVE}
 BY_BROKER = {Command.HALF_END, Command.DETACHED_END, Command.CHECKER}
 LISTS = {*NARROWED, Command.TOPIC_LIST, Command.STANDINGS} - {Command.STATUS}
-FOR_EVERYBODY = {Command.REPLICATE, Command.CHECK} | BY_SUBSCRIPTION | BY_BROKER | LISTS
+OF_ONESELF = {Command.WHO_AM_I, Command.TOKEN_END}
+FOR_EVERYBODY = (
+    {Command.REPLICATE, Command.CHECK} | BY_SUBSCRIPTION | BY_BROKER | LISTS | OF_ONESELF
+)
 CHECKED = [
     command
     for command in KINDS

@@ -7,18 +7,18 @@ import numpy as np
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import Column, ColumnPart
 from ternmq.batch.view import BatchView
-from ternmq.storage.index.rows import PLACE, PlaceColumns, Rows
+from ternmq.storage.index.rows import PLACE, IndexRows, PlaceColumns
 from tests.unit.batch.builders import a_batch
 
 
-def rows_of(views: list[tuple[BatchView, int, int]]) -> tuple[Rows, Rows]:
+def rows_of(views: list[tuple[BatchView, int, int]]) -> tuple[IndexRows, IndexRows]:
     places = PlaceColumns()
     for view, topic_id, base in views:
         places.add(view, topic_id, base)
     return places.rows()
 
 
-def each_alone(views: list[tuple[BatchView, int, int]]) -> tuple[Rows, Rows]:
+def each_alone(views: list[tuple[BatchView, int, int]]) -> tuple[IndexRows, IndexRows]:
     alone = [rows_of([one]) for one in views]
     empty = np.empty(0, PLACE)
     return (
@@ -27,7 +27,7 @@ def each_alone(views: list[tuple[BatchView, int, int]]) -> tuple[Rows, Rows]:
     )
 
 
-def same(left: Rows, right: Rows) -> bool:
+def same(left: IndexRows, right: IndexRows) -> bool:
     return sorted(left.tolist()) == sorted(right.tolist())
 
 

@@ -1,0 +1,1 @@
+"""Who may come in: sessions, logins by password or issuer, and the door before every request."""
