@@ -144,3 +144,27 @@ def test_a_sealed_batch_of_that_release_can_be_opened() -> None:
     ]
 
     assert opened == [b"one", b"two " * 60, b"plain"]
+
+
+def the_traced_batch() -> bytearray:
+    """A context with a state, none, one without."""
+    context = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    rows = [
+        Outgoing(body=b"one", born_at_ms=10, trace=f"{context};a=b"),
+        Outgoing(body=b"two", born_at_ms=10),
+        Outgoing(body=b"three", born_at_ms=10, trace=context),
+    ]
+    return a_batch(rows, encoding=Encoding.PLAIN)
+
+
+def test_a_traced_batch_is_written_as_the_first_release_with_contexts_wrote_it() -> None:
+    assert bytes(the_traced_batch()) == stored("batch_traced_v1.hex")
+
+
+def test_the_contexts_of_that_release_can_be_read() -> None:
+    batch = stored("batch_traced_v1.hex")
+    check_whole(batch, at_offset=4096)
+    view = BatchView(batch)
+
+    context = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    assert [view.trace(row) for row in range(3)] == [f"{context};a=b", None, context]

@@ -18,8 +18,8 @@ import numpy as np
 
 from ternmq.batch.layout import DUE_MAX_MS, ROWS_MAX, Column, ColumnPart, Encoding, Type
 from ternmq.batch.properties import BYTES, FLOAT, INTEGER, INTEGER_DIGITS_MAX
-from ternmq.batch.rows.trace_context import STATE_SIZE_MAX, TRACE_SIZE
 from ternmq.batch.seal import SEAL_SIZE
+from ternmq.batch.trace_context import STATE_SIZE_MAX, TRACE_SIZE
 from ternmq.core.errors import ProtocolError
 
 ColumnPlace = tuple[int, int, int, int]

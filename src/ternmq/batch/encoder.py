@@ -40,7 +40,7 @@ from ternmq.batch.layout import (
     Type,
 )
 from ternmq.batch.properties import PropertyValue, value_to_text
-from ternmq.batch.rows.trace_context import pack_traces
+from ternmq.batch.trace_context import pack_traces
 from ternmq.core.errors import BadRequest, TooLarge
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import MIB
@@ -76,7 +76,7 @@ class Outgoing:
     """Whom it is about: its body is encrypted under a key of its own, which can be erased."""
     seal: bytes | None = None
     """The body is encrypted already, and how; see `batch.seal`. Never set by applications."""
-    trace: str | None = None  # The context in which it was made; see `batch.rows.trace_context`.
+    trace: str | None = None  # The context in which it was made; see `batch.trace_context`.
 
 
 class RowOrigin(NamedTuple):

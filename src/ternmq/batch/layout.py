@@ -125,7 +125,7 @@ class Column(IntEnum):
     EXPIRE = 8
     DUE = 9
     TRACE = 10
-    """The context in which a row was made, see `batch.rows.trace_context`."""
+    """The context in which a row was made, see `batch.trace_context`."""
     EXPLICIT_ID = 11
     ORIGIN_APP = 12
     ORIGIN_ADDRESS = 13

@@ -28,8 +28,8 @@ from ternmq.batch.layout import (
     read_stamp,
 )
 from ternmq.batch.properties import PropertyValue, value_from_text
-from ternmq.batch.rows.trace_context import read_trace
 from ternmq.batch.seal import OpenedBodies
+from ternmq.batch.trace_context import read_trace
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.ids import ProducerId, explicit_id_text, id_to_text
 from ternmq.core.units import align8

@@ -19,7 +19,6 @@ from ternmq.batch.check import check_incoming, describe_stored
 from ternmq.batch.column_rules import COLUMN_RULES
 from ternmq.batch.due import due_times
 from ternmq.batch.encoder import Origin, Section, assemble
-from ternmq.batch.expiry import expired_rows, may_expire
 from ternmq.batch.half import read_info
 from ternmq.batch.layout import (
     DIRECTORY,
@@ -34,6 +33,7 @@ from ternmq.batch.layout import (
     stamp,
 )
 from ternmq.batch.rows.cut import cut, project, thin
+from ternmq.batch.rows.expiry import expired_rows, may_expire
 from ternmq.batch.rows.merge import ChosenRows, merge, take
 from ternmq.batch.rows.pick import PickedView, pick
 from ternmq.batch.selector.selector import Selector

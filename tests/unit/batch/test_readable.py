@@ -7,9 +7,9 @@ import pytest
 
 from ternmq.batch.check import check_incoming, describe_stored
 from ternmq.batch.encoder import Section
-from ternmq.batch.expiry import expired_rows
 from ternmq.batch.layout import Attribute, Column, ColumnPart, Type
 from ternmq.batch.readable import order_keys_of, why_unreadable
+from ternmq.batch.rows.expiry import expired_rows
 from ternmq.batch.view import BatchView
 from ternmq.broker.log.internal_producer import copy_of
 from ternmq.core.errors import Corrupt, TernError

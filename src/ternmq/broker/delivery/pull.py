@@ -27,8 +27,8 @@ from typing import Any
 
 import msgspec
 
-from ternmq.batch.expiry import expired_rows, may_expire
 from ternmq.batch.layout import Buffer
+from ternmq.batch.rows.expiry import expired_rows, may_expire
 from ternmq.batch.view import BatchView
 from ternmq.broker.delivery.consume_limits import ConsumeLimits
 from ternmq.broker.delivery.envelopes import Envelopes

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from ternmq.batch.envelope import Envelope, pack_errors, read_envelopes
-from ternmq.batch.expiry import expired_rows
+from ternmq.batch.rows.expiry import expired_rows
 from ternmq.client.reading.range_reader import RangeReader
 from ternmq.client.transport.link import Link
 from ternmq.core.clock import SystemClock

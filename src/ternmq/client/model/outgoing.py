@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import BODY_SIZE_MAX
 from ternmq.batch.properties import PropertyValue, check_properties
-from ternmq.batch.rows.trace_context import pack_trace
+from ternmq.batch.trace_context import pack_trace
 from ternmq.client.model.arguments import check_options
 from ternmq.client.model.codec import Codec, CodecName, encode_body, find_codec
 from ternmq.client.model.due import make_due

@@ -1,6 +1,7 @@
 """Trace contexts: what is written is read, what is none is refused, and rows keep theirs."""
 
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Origin, Outgoing, Section, assemble, encode_messages
 from ternmq.batch.layout import Column, ColumnPart, Type
 from ternmq.batch.rows.merge import ChosenRows, merge, take
-from ternmq.batch.rows.trace_context import pack_trace, read_trace
+from ternmq.batch.trace_context import pack_trace, read_trace
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadRequest, ProtocolError
 from ternmq.core.ids import ProducerId
@@ -37,16 +38,28 @@ def test_a_context_is_read_back(text: str) -> None:
         f"{TRACE};" + "x" * 513,
         f"{TRACE};a=ü",
         7,
+        ["a list"],
     ],
 )
-def test_what_is_none_is_refused_with_words(text: str) -> None:
+def test_what_is_none_is_refused_with_words(text: Any) -> None:
     with pytest.raises(BadRequest, match="trace"):
         pack_trace(text)
 
 
-@pytest.mark.parametrize("packed", [None, b"", b"short"])
+@pytest.mark.parametrize(
+    "packed", [None, b"", b"short", bytes(25), bytes(16) + b"s" * 9, b"t" * 16 + bytes(9)]
+)
 def test_what_is_not_understood_is_no_context(packed: bytes | None) -> None:
     assert read_trace(packed) is None
+
+
+@pytest.mark.parametrize("state", [b"\n", b"\x00\x1b[2J", "ü".encode(), b"\xff" * 512, b"a=b"])
+def test_what_strangers_wrote_can_be_copied_to_another_batch(state: bytes) -> None:
+    """The door looks at sizes only; a dead letter must not fail because of its context."""
+    text = read_trace(b"t" * 25 + state)
+
+    assert text is not None
+    assert read_trace(pack_trace(text)) == text
 
 
 def test_rows_of_a_batch_have_their_own_and_a_batch_without_any_no_column() -> None:
