@@ -14,6 +14,7 @@ from opentelemetry.trace import SpanKind
 
 import ternmq
 from ternmq import App, Message, Outgoing, connect
+from ternmq.cli.messages.export_line import ExportedMessage, message_line, outgoing, read_line
 from ternmq.client.model.stored_message import pack, unpack
 from ternmq.core.ids import id_to_text
 from ternmq.otel.instrumentor import TernInstrumentor
@@ -141,3 +142,13 @@ def test_a_context_survives_the_outbox() -> None:
 
     assert unpack(pack(Outgoing(body=b"x", trace=TRACE)), message_id).trace == TRACE
     assert unpack(pack(Outgoing(body=b"x")), message_id).trace is None
+
+
+async def test_a_context_survives_an_export() -> None:
+    async with node() as url, connect(url) as mq:
+        await mq.send("orders", b"x", trace=TRACE)
+        [message] = [each async for each in mq.read("orders")]
+
+    line = read_line(2, message_line(message))
+    assert isinstance(line, ExportedMessage)
+    assert outgoing(2, line).trace == TRACE
