@@ -216,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
         while self._writable is not None and self._lost is None:
             await asyncio.shield(self._writable)
         if self._lost is not None:
-            raise _copy(self._lost)
+            raise self._lost.copy()
 
     # The end.
 
@@ -417,14 +417,8 @@ async def request(
 def _fail(future: "asyncio.Future[bytearray]", error: TernError) -> None:
     """Each future gets an error of its own; asyncio does not warn if no task reads it."""
     if not future.done():
-        future.set_exception(_copy(error))
+        future.set_exception(error.copy())
         future.exception()
-
-
-def _copy(error: TernError) -> TernError:
-    copy = type(error)(error.message)
-    copy.details = error.details
-    return copy
 
 
 def _unasked(address: str, frame: Frame) -> ProtocolError:

@@ -1,7 +1,7 @@
 """Messages that wait for a person: dead letters by what went wrong, and what topics refused."""
 
 from ternmq.api.bodies import preview
-from ternmq.api.views.alike import alike
+from ternmq.api.views.error_kinds import alike
 from ternmq.api.views.letters import LetterBox, LettersRead
 from ternmq.console.copy_as import CopyAs, curl_get
 from ternmq.console.page import AskedUrl, Console, ShownPage
