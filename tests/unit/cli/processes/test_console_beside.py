@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from ternmq.cli.processes import console_beside
+from ternmq.cli.processes.child_console import ConsolePlace
 from ternmq.cli.processes.cluster_plan import ClusterPlan, Extra, Shape, make_plan
-from ternmq.cli.processes.console_beside import ConsolePlace
 
 
 def plan_of(groups: int) -> ClusterPlan:
