@@ -68,6 +68,7 @@ test-long: install test-tools ## Run the tests that take minutes
 
 check: install ## Format, lint, types, layers, and the rules the repository has for itself
 	$(BIN)/python scripts/make_sync.py --check
+	$(BIN)/python scripts/make_gateway_protocol.py --check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -98,7 +99,7 @@ walk: install ## Print which files a publish, pull, ack, … crosses (ARGS="--on
 sim: install ## Run the cluster simulation with more seeds (SEEDS=100000, ARGS="--first 5000")
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
 
-fuzz: install ## Attack a node with hostile requests and batches (ARGS="--seconds 3600 --first 5000")
+fuzz: install ## Attack a node with hostile requests and batches (ARGS="--seconds 3600 --first 5000 --secured")
 	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 soak: install ## Run a whole cluster under load and faults for long (MINUTES=60, ARGS="--seed 2")

@@ -16,6 +16,7 @@ AWAY_FROM_ITS_IMPORTER = {
     "A server; `node` makes it a process.": {"broker/server", "delay/server", "meta/server"},
     "A process; `tern` starts it.": {
         "console/process",
+        "gateway/process",
         "node/broker_process",
         "node/delay_process",
         "node/meta_process",
@@ -30,6 +31,9 @@ AWAY_FROM_ITS_IMPORTER = {
         "pipeline/jobs/live_trace",
         "pipeline/jobs/replay",
         "pipeline/jobs/trace",
+    },
+    "Beside what it is made of; whoever elects who runs something uses it.": {
+        "client/documents/leases",
     },
     "The door of its room: the rest of the room is used through it.": {
         "meta/registries/url",

@@ -25,8 +25,10 @@ from ternmq.api.routes import (
     delayed,
     documents,
     groups,
+    jobs,
     messages,
     producing,
+    streaming,
     topics,
     watching,
 )
@@ -55,9 +57,20 @@ def make_api(service: ApiService | None) -> FastAPI:
         swagger_ui_oauth2_redirect_url=None,
     )
     app.state.service = service
-    for routes in (topics, messages, producing, groups, consuming, delayed, dead, cluster):
+    for routes in (
+        topics,
+        messages,
+        producing,
+        groups,
+        consuming,
+        streaming,
+        delayed,
+        dead,
+        cluster,
+    ):
         app.include_router(routes.router)
     app.include_router(documents.router)
+    app.include_router(jobs.router)
     app.include_router(actions.router)
     app.include_router(watching.router)
     app.add_exception_handler(TernError, _refused)

@@ -13,7 +13,7 @@ import typer
 
 from ternmq import __version__
 from ternmq.cli.access import grant, key, quota, token, user
-from ternmq.cli.jobs import outbox, pipeline
+from ternmq.cli.jobs import jobs, outbox, pipeline
 from ternmq.cli.messages import (
     consume,
     dead,
@@ -27,7 +27,7 @@ from ternmq.cli.messages import (
     trace,
     unsent,
 )
-from ternmq.cli.processes import cluster, console, settings, up
+from ternmq.cli.processes import cluster, console, gateway, settings, up
 from ternmq.cli.servers import (
     backup,
     bench,
@@ -63,6 +63,7 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.command("cluster")(cluster.cluster)
 app.command("console")(console.console)
+app.add_typer(gateway.app, name="gateway", cls=HintingGroup)
 app.command("status")(status.status)
 app.command("figures")(figures.figures)
 app.add_typer(meta.app, name="meta", cls=HintingGroup)
@@ -91,6 +92,7 @@ app.command("find")(find.find)
 app.command("search")(search.search)
 app.command("trace")(trace.trace)
 app.command("explain")(trace.explain)
+app.add_typer(jobs.app, name="jobs", cls=HintingGroup)
 app.add_typer(pipeline.app, name="pipeline", cls=HintingGroup)
 app.command("ledger")(ledger.ledger)
 app.command("bench")(bench.bench)

@@ -27,6 +27,7 @@ MENU = (
     ("dead", "/dead", "Dead letters", "g d"),
     ("delayed", "/delayed", "Delayed", "g l"),
     ("half", "/half", "Transactions", "g x"),
+    ("jobs", "/jobs", "Jobs", "g j"),
     ("clients", "/clients", "Clients", "g k"),
     ("cluster", "/cluster", "Cluster", "g c"),
     ("api", "/api", "HTTP API", "g a"),

@@ -23,6 +23,7 @@ from ternmq.security.access.secret import Secret
 from ternmq.sync.delays import Delays
 from ternmq.sync.documents import RegistryDocuments
 from ternmq.sync.loop_thread import run
+from ternmq.wire.inspection.figure_pages import FiguresPage
 from ternmq.wire.inspection.figures import Figures
 from ternmq.wire.inspection.rows import LeaseInfo, MessageState
 from ternmq.wire.inspection.sessions import SenderCount, SessionInfo
@@ -88,6 +89,11 @@ class Admin:
     def topic_keys(self, topic: str) -> list[TopicKey]:
         """The data keys of an encrypted topic, newest first, without what is wrapped."""
         return run(self._admin.topic_keys(topic))
+
+    def rewrap_keys(self, topic: str, master_key: str) -> int:
+        """Wrap all data keys of a topic by this master key, so that the ones of before can go; this
+        client has all of them. Returns how many were wrapped by another one."""
+        return run(self._admin.rewrap_keys(topic, master_key))
 
     def erase(self, subject: str, topic: str = "") -> list[str]:
         """Delete the keys of a subject, in one topic or in all: every copy of every body that was
@@ -442,3 +448,17 @@ class Admin:
         those about it as a whole, or the named ones with all their series. A few seconds old at
         most; `age_s` says how old."""
         return run(self._admin.figures(names, kind))
+
+    def figures_page(
+        self,
+        kind: Literal["groups", "topics"] = "groups",
+        sort: str = "name",
+        after: str = "",
+        limit: int = 100,
+        prefix: str = "",
+        keys: list[tuple[str, str]] | None = None,
+    ) -> dict[str, FiguresPage]:
+        """One page of groups or topics of each broker group, sorted and cut there: by name, or the
+        worst first (groups: age, ready, dead, rate; topics: rate, refused). `keys`: these groups
+        (topic, group) or topics (topic, "") and no others. With all their sums."""
+        return run(self._admin.figures_page(kind, sort, after, limit, prefix, keys))

@@ -118,10 +118,12 @@ class Command(IntEnum):
     DOC_GET = 141
     DOC_PUT = 142
     DOC_DELETE = 143
+    FIGURES_PAGE = 144
     TOPIC_KEY_MAKE = 150
     TOPIC_KEY_FIND = 151
     TOPIC_KEY_LIST = 152
     KEY_ERASE = 153
+    TOPIC_KEY_REWRAP = 154
 
     WHO_AM_I = 170
     TOKEN_END = 171

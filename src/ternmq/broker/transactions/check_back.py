@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ternmq.batch.readable import read_or
+from ternmq.batch.readable import properties_to_send, read_or
 from ternmq.batch.view import BatchView
 from ternmq.broker.config import BrokerConfig
 from ternmq.broker.limits.slices import Slices
@@ -206,7 +206,7 @@ class CheckBack:
             opened_at_ms=one.opened_at_ms,
             message_id=read_or(view.message_id, 0, ""),
             key=read_or(view.key, 0, None),
-            properties=read_or(view.properties, 0, {}),
+            properties=properties_to_send(view, 0),
         )
         peer.push(Command.CHECK, pack(question))
 

@@ -15,10 +15,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import uvloop
-
 from ternmq import __version__
 from ternmq.cli.processes.console_beside import console_beside, console_place
+from ternmq.cli.processes.gateway_beside import gateway_beside, gateway_place
 from ternmq.cli.processes.lock import locked
 from ternmq.cli.processes.stopping import Stopper
 from ternmq.cli.terminal.logs import configure
@@ -26,6 +25,7 @@ from ternmq.cli.terminal.output import note, say
 from ternmq.core.clock import SystemClock
 from ternmq.core.lifecycle import report_bugs
 from ternmq.core.log import get_logger
+from ternmq.core.process import run_loop
 from ternmq.discovery.url import with_tls_files
 from ternmq.node.addresses import node_url
 from ternmq.node.all_in_one import serving_node
@@ -61,6 +61,8 @@ class ServerProcess:
     """Of the meta servers, where they are other processes."""
     console: str = ""
     """Where browsers find the console that runs beside it, or why there is none."""
+    rocketmq: str = ""
+    """Where RocketMQ clients find the gateway that runs beside it, or why there is none."""
     flushes: bool = False
     """It stores messages in the way that `flush` says."""
     hints: tuple[str, ...] = ()
@@ -72,6 +74,7 @@ class ServerProcess:
         facts = [(role, f"{config.host}:{port}") for role, port in self.ports.items()]
         facts += [("metrics", metrics)] if config.metrics_port else []
         facts += [("console", self.console)] if self.console else []
+        facts += [("rocketmq", self.rocketmq)] if self.rocketmq else []
         facts += [("meta", self.url)] if self.url else []
         flush = f" (flush {config.broker.flush})" if self.flushes else ""
         facts.append(("data", f"{config.data_dir}{flush}"))
@@ -95,6 +98,7 @@ def run_node(config: NodeConfig) -> int:
             config, secret=own_node_secret(config, CLOCK), clock=CLOCK
         ),
         console=console_place(config),
+        rocketmq=gateway_place(config),
         flushes=True,
         hints=(
             f"{command} send hello 'my first message'{url}",
@@ -156,7 +160,7 @@ def _run(config: NodeConfig, server: ServerProcess) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_many_files()
     try:
-        uvloop.run(_until_asked(config, server))
+        run_loop(_until_asked(config, server))
     except BaseExceptionGroup as failed:
         raise _first_cause(failed) from failed
     return 0
@@ -198,6 +202,8 @@ async def _serve(
         sys.stdout.flush()
         if server.console:
             await stack.enter_async_context(console_beside(config, where))
+        if server.rocketmq:
+            await stack.enter_async_context(gateway_beside(config, where))
         await asked.wait()
         log.info("stopping")
     log.info("stopped")

@@ -7,6 +7,12 @@ BROUGHT_BY = {
     "pandas": "spark",
     "duckdb": "spark",
     "deltalake": "delta",
+    "sqlalchemy": "outbox",
+    "lz4": "lz4",
+    "typer": "server",
+    "rich": "server",
+    "structlog": "server",
+    "prometheus_client": "server",
     "kazoo": "zookeeper",
     "psycopg": "postgres",
     "asyncpg": "postgres",
@@ -19,6 +25,8 @@ BROUGHT_BY = {
     "uvicorn": "console",
     "jinja2": "console",
     "multipart": "console",
+    "google": "rocketmq",
+    "grpc": "rocketmq",
 }
 
 
