@@ -150,7 +150,8 @@ class ConsoleSite:
         """The bytes of one body, to be kept and never to be shown by a browser."""
         try:
             console = self._for(request.scope.get(CALLER))
-            found = await message.find_message(console, str(request.path_params["id"]))
+            topic = request.query_params.get("topic", "")
+            found = await message.find_message(console, str(request.path_params["id"]), None, topic)
         except TernError as error:
             return await self._html(request, AskedUrl(path=request.url.path), failing(error))
         headers = {"Content-Disposition": f'attachment; filename="{found[0].message.id}.bin"'}

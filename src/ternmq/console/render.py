@@ -5,6 +5,7 @@ template is an error, not an empty place.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ternmq import __version__
+from ternmq.api.action_rights import why_not
 from ternmq.api.caller_rights import CallerRights
 from ternmq.api.views.snapshot import Snapshot
 from ternmq.console import drawing, formats
@@ -85,12 +87,13 @@ class Renderer:
 
     def _facts(self, console: Console, asked: AskedUrl, page: ShownPage) -> dict[str, Any]:
         snapshot: Snapshot = console.watch.snapshot
+        asked_of = {"can": console.rights, "why_not": partial(why_not, console.rights)}
         return {
             "page": page,
             "asked": asked,
             "menu": [entry for entry in MENU if leads_somewhere(entry[0], console.rights)],
-            "can": console.rights,
-            "m": self._templates.get_template("macros.html").make_module({"can": console.rights}),
+            "m": self._templates.get_template("macros.html").make_module(asked_of),
+            **asked_of,
             "snapshot": snapshot,
             "now_ms": console.clock.now_ms(),
             "cluster_url": console.url,

@@ -20,7 +20,14 @@ async def dead_list(console: Console, asked: AskedUrl) -> ShownPage:
             dead[view.name] = dead.get(view.name, 0) + view.dead
     names = sorted(dead, key=lambda name: -dead[name])[:LISTED_MAX]
     rows = [
-        (name, await LetterBox(mq=console.mq, group=name).count(), dead[name]) for name in names
+        (
+            name,
+            await LetterBox(mq=console.mq, group=name).count()
+            if console.rights.opens_letters(name)
+            else None,
+            dead[name],
+        )
+        for name in names
     ]
     put_aside = [view for view in console.watch.snapshot.topics.values() if view.put_aside]
     facts = {"rows": rows, "more": len(dead) - len(names), "put_aside": put_aside}
