@@ -37,7 +37,7 @@ _REFUSED = NeededRights(_of(Action.OPERATE, topic="topic"))
 _DELAYED = NeededRights(_of(Action.DELAY, topic="topic"))
 _SERVER = NeededRights(_of(Action.CLUSTER, cluster="broker_group"))
 _USERS = NeededRights(lambda given: [(Action.GRANT, "user", "")])
-_TOKENS = NeededRights(_of(Action.GRANT, user="user"))
+_USER = NeededRights(_of(Action.GRANT, user="user"))
 
 ACTION_RIGHTS: Mapping[str, NeededRights] = {
     "pause-topic": _TOPIC,
@@ -63,12 +63,12 @@ ACTION_RIGHTS: Mapping[str, NeededRights] = {
     "hand-over": _SERVER,
     "drain": _SERVER,
     "undrain": _SERVER,
+    "give-role": _USERS,
     "add-grant": _USERS,
     "remove-grant": _USERS,
-    "add-user": _TOKENS,
-    "remove-user": _TOKENS,
-    "set-quota": _TOKENS,
-    "revoke-token": _TOKENS,
+    "remove-user": _USER,
+    "set-quota": _USER,
+    "revoke-token": _USER,
 }
 """Transactions are ended by whose they are, too: their page knows whose."""
 _NOTHING = NeededRights(lambda given: [])

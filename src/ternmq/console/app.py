@@ -27,6 +27,7 @@ from ternmq.console.login.entrance import CALLER, ConsoleDoor
 from ternmq.console.login.login_site import LoginSite
 from ternmq.console.page import AskedUrl, Console, PageFunction, ShownPage
 from ternmq.console.pages import (
+    access,
     action,
     api_page,
     clients,
@@ -63,6 +64,8 @@ ROUTES: Mapping[str, PageFunction] = {
     "/half": half.half_page,
     "/clients": clients.clients_page,
     "/cluster": cluster.cluster_page,
+    "/access": access.access_page,
+    "/access/{user}": access.user_page,
     "/search": search.search_page,
     "/api": api_page.api_page,
     "/do/{action}": action.preview_page,
@@ -105,6 +108,8 @@ class ConsoleSite:
             *pages,
             Route("/do/{action}", self._do, methods=["POST"]),
             Route("/topics/{topic}/send", self._send, methods=["POST"]),
+            Route("/access", self._posted(access.add_user), methods=["POST"]),
+            Route("/access/{user}/token", self._posted(access.make_token), methods=["POST"]),
             Route("/m/{id}/raw", self._raw),
             Route("/live", self._stream),
         ]
@@ -145,6 +150,16 @@ class ConsoleSite:
         names = {"topic": str(request.path_params["topic"])}
         asked = AskedUrl(path=request.url.path, names=names, query=await form_of(request))
         return await self._html(request, asked, message.sent_page)
+
+    def _posted(self, function: PageFunction) -> Callable[[Request], Awaitable[Response]]:
+        """A page that is made of a form, which is in no address."""
+
+        async def answer(request: Request) -> Response:
+            names = {name: str(value) for name, value in request.path_params.items()}
+            asked = AskedUrl(path=request.url.path, names=names, query=await form_of(request))
+            return await self._html(request, asked, function)
+
+        return answer
 
     async def _raw(self, request: Request) -> Response:
         """The bytes of one body, to be kept and never to be shown by a browser."""

@@ -31,6 +31,7 @@ MENU = (
     ("half", "/half", "Transactions", "g x"),
     ("clients", "/clients", "Clients", "g k"),
     ("cluster", "/cluster", "Cluster", "g c"),
+    ("access", "/access", "Access", "g u"),
     ("api", "/api", "HTTP API", "g a"),
 )
 THEMES = ("light", "dark")
@@ -40,6 +41,8 @@ def leads_somewhere(section: str, rights: CallerRights) -> bool:
     """Is there anything on that page for this person?"""
     if section == "clients":
         return rights.runs_cluster
+    if section == "access":
+        return bool(rights.user)
     return section != "delayed" or rights.has_line(Action.DELAY)
 
 
