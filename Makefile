@@ -98,7 +98,7 @@ walk: install ## Print which files a publish, pull, ack, … crosses (ARGS="--on
 sim: install ## Run the cluster simulation with more seeds (SEEDS=100000, ARGS="--first 5000")
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
 
-fuzz: install ## Attack a node with hostile requests and batches (ARGS="--seconds 3600 --first 5000")
+fuzz: install ## Attack a node with hostile requests and batches (ARGS="--seconds 3600 --first 5000 --secured")
 	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 soak: install ## Run a whole cluster under load and faults for long (MINUTES=60, ARGS="--seed 2")

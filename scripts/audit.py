@@ -4,7 +4,8 @@ pip-audit asks the advisory database, cyclonedx-bom writes `build/sbom.json` (Cy
 into an environment of their own, `.venv/audit`, so that they change nothing of what they look at;
 where they are installed already those are used.
 What cannot be had here (no network, no registry) is named and skipped with its reason: only a known
-hole is a failure. `--offline` does not try to fetch the tools.
+hole is a failure. Without cyclonedx-bom the list is still written, from what the environment says
+of itself: names and versions. `--offline` does not try to fetch the tools.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,15 +29,41 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--offline", action="store_true", help="only with tools that are here")
     missing = _fetch(offline=parser.parse_args().offline)
+    SBOM.parent.mkdir(exist_ok=True)
     if missing:
-        _say(f"skipped, the tools cannot be had here: {missing}")
+        _say(f"no advisory database was asked, the tools cannot be had here: {missing}")
+        write_parts(SBOM)
+        _say(f"list of parts, without cyclonedx-bom: {SBOM}")
         return 0
     options = ("--format", "json", "--progress-spinner", "off", "--aliases", "on")
     _, answer = _run("pip-audit", "--path", sysconfig.get_path("purelib"), *options)
-    SBOM.parent.mkdir(exist_ok=True)
     code, parts = _run("cyclonedx-py", "environment", sys.executable, "--output-file", str(SBOM))
-    _say(f"list of parts: {SBOM}" if not code else f"skipped the list: {_last(parts)}")
+    if code:
+        write_parts(SBOM)
+        _say(f"cyclonedx-bom: {_last(parts)}")
+    _say(f"list of parts{', without cyclonedx-bom' if code else ''}: {SBOM}")
     return verdict(answer)
+
+
+def write_parts(path: Path) -> None:
+    """What is installed here as CycloneDX, without asking anybody."""
+    parts = {
+        each.metadata["Name"]: {
+            "type": "library",
+            "name": each.metadata["Name"],
+            "version": each.version,
+            "purl": f"pkg:pypi/{each.metadata['Name'].lower()}@{each.version}",
+        }
+        for each in metadata.distributions()
+        if each.metadata["Name"]
+    }
+    document = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "components": [parts[name] for name in sorted(parts, key=str.lower)],
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def verdict(answer: str) -> int:

@@ -32,10 +32,13 @@ _JOIN_SECONDS = 10.0
 class KafkaClient:
     """Topics of one partition; a consumer group is a group and starts at the earliest."""
 
-    def __init__(self, port: int, topic_config: dict[str, str]) -> None:
+    def __init__(
+        self, port: int, topic_config: dict[str, str], tls: dict[str, str] | None = None
+    ) -> None:
         self._servers: dict[str, Any] = {
             "bootstrap.servers": f"127.0.0.1:{port}",
             "log_level": 2,
+            **(tls or {}),
         }
         self._topic_config = topic_config
 
@@ -289,8 +292,11 @@ class KafkaPeer:
 
     limits = Limits(fan_out_each=20_000, warm_up=200_000, batch_publish=True)
 
-    def __init__(self, *, fsync: bool) -> None:
-        self.name = "kafka fsync" if fsync else "kafka"
+    def __init__(self, *, fsync: bool, tls: bool = False) -> None:
+        """`tls`: an `ssl` listener, TLS 1.3, certificates of both sides."""
+        self.name = f"kafka{' fsync' if fsync else ''}{' tls' if tls else ''}"
+        self._tls = tls
+        self._client_tls: dict[str, str] = {}
         self.durability = (
             "acks=all, flush.messages=1: fsync of every batch before the answer"
             if fsync
@@ -316,7 +322,12 @@ class KafkaPeer:
     def start(self, directory: Path) -> None:
         self._port, controller = free_ports(2)
         config = directory / "server.properties"
-        config.write_text(_properties(directory / "data", self._port, controller))
+        settings = _properties(directory / "data", self._port, controller)
+        if self._tls:
+            server_tls, self._client_tls = _tls_files(directory / "tls")
+            listeners = f"SSL://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}"
+            settings |= {"listeners": listeners, **server_tls}
+        config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         arguments = ("format", f"--cluster-id={cluster}", "-c", str(config))
         made = subprocess.run(
@@ -334,7 +345,8 @@ class KafkaPeer:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        quiet: dict[str, Any] = {"bootstrap.servers": f"127.0.0.1:{self._port}", "log_level": 0}
+        address = f"127.0.0.1:{self._port}"
+        quiet: dict[str, Any] = {"bootstrap.servers": address, "log_level": 0, **self._client_tls}
         try:
             return bool(AdminClient(quiet).list_topics(timeout=2).brokers)
         except KafkaException:
@@ -352,12 +364,51 @@ class KafkaPeer:
         return [self._process.pid] if self._process else []
 
     def client(self) -> ClientRecipe:
-        return partial(KafkaClient, self._port, self._topic_config)
+        return partial(KafkaClient, self._port, self._topic_config, self._client_tls)
 
 
-def _properties(data: Path, port: int, controller: int) -> str:
+def _tls_files(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """A CA and a certificate for each side, of the kind that `tern secure` makes; settings of the
+    broker, and of the client."""
+    from cryptography.hazmat.primitives import serialization
+
+    from ternmq.security.tls.authority import Authority, CertificateOrder
+
+    authority = Authority.make(folder, "bench")
+    server = authority.issue(CertificateOrder(name="broker", hosts=["127.0.0.1"]))
+    client = authority.issue(CertificateOrder(name="client"))
+    key = serialization.load_pem_private_key(server.key.read_bytes(), None)
+    chain = folder / "broker-chain.pem"
+    chain.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        + server.certificate.read_bytes()
+    )
+    chain.chmod(0o600)
+    return {
+        "listener.security.protocol.map": "SSL:SSL,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "SSL",
+        "ssl.protocol": "TLSv1.3",
+        "ssl.enabled.protocols": "TLSv1.3",
+        "ssl.client.auth": "required",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(chain),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.file),
+    }, {
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(authority.file),
+        "ssl.certificate.location": str(client.certificate),
+        "ssl.key.location": str(client.key),
+    }
+
+
+def _properties(data: Path, port: int, controller: int) -> dict[str, str]:
     """One node, Kafka's defaults but for the replication factors a single node can have."""
-    settings = {
+    return {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
@@ -370,7 +421,6 @@ def _properties(data: Path, port: int, controller: int) -> str:
         "group.initial.rebalance.delay.ms": "0",
         "auto.create.topics.enable": "false",
     }
-    return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
 def variants() -> list[KafkaPeer]:

@@ -8,12 +8,14 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ternmq.rpc.node_proof import NodeGreeting
+from ternmq.client.transport.user_login import UserLogin
+from ternmq.core.errors import ProtocolError
+from ternmq.rpc.node_proof import Channel, NodeGreeting
 from ternmq.wire.decoder import SHARED_SIZE, FrameDecoder
 from ternmq.wire.frame import Frame, pack_header
-from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, read_failure
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Challenge, Hello, read_failure
 from ternmq.wire.numbers import Command, Flag
-from ternmq.wire.record import pack
+from ternmq.wire.record import pack, unpack
 
 ANSWER_S = 20.0
 WAITING = {Command.PULL, Command.READ, Command.ROUTES, Command.TOPIC_NEWS, Command.CONFIRM}
@@ -39,11 +41,11 @@ class Attacker:
     """One connection at a time to one server; a closed one is opened again."""
 
     def __init__(
-        self, host: str, port: int, findings: Findings, server: NodeGreeting | None = None
+        self, host: str, port: int, findings: Findings, who: NodeGreeting | UserLogin | None = None
     ) -> None:
-        """With `server` it is one of the cluster that has lost its mind."""
+        """It is nobody, a user, or one of the servers that has lost its mind."""
         self._address = (host, port)
-        self._server = server
+        self._who = who
         self._findings = findings
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -59,6 +61,32 @@ class Attacker:
                 await self._open()
             rest = await self._send(rest)
 
+    async def knock(self, frames: list[tuple[int, bytes]]) -> int:
+        """Send these as the first frames of a connection; how many were answered as if it was let
+        in. A challenge is not: it says nothing but what has to be proven."""
+        self._reader, self._writer = await asyncio.open_connection(*self._address)
+        let_in = 0
+        self._findings.sent += len(frames)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                for command, payload in frames:
+                    self._put(command, payload)
+                    while (found := await self._read()) is not None and not found:
+                        pass
+                    if found is None:
+                        return let_in
+                    for frame in found:
+                        self._note(command, frame)
+                        if frame.flags & Flag.ERROR:
+                            return let_in
+                        try:
+                            unpack(frame.payload, Challenge)
+                        except ProtocolError:
+                            let_in += 1
+        except TimeoutError:
+            self._findings.unanswered.append(f"{Command(command).name} at the door")
+        return let_in
+
     async def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
@@ -69,17 +97,21 @@ class Attacker:
         self._correlation = 0
         self._reader, self._writer = await asyncio.open_connection(*self._address)
         async with asyncio.timeout(ANSWER_S):
-            if self._server is None:
-                hello = Hello(protocol=PROTOCOL_VERSION, app="fuzz", version="0", session=b"f" * 16)
+            hello = Hello(protocol=PROTOCOL_VERSION, app="fuzz", version="0", session=b"f" * 16)
+            if self._who is None:
                 await self._ask(Command.HELLO, pack(hello))
                 return
-            opening = self._server.begin()
+            if isinstance(self._who, UserLogin):
+                channel = Channel(private=True)
+                await self._who.greeting(hello).greet(self._ask, "the server", channel)
+                return
+            opening = self._who.begin()
             challenge = await self._ask(Command.HELLO, opening.hello)
             auth, wrong = opening.answer(challenge, "the server")
             assert wrong is None
             await self._ask(Command.AUTH, pack(auth))
 
-    async def _ask(self, command: Command, payload: bytes) -> bytearray:
+    async def _ask(self, command: int, payload: bytes) -> bytearray:
         self._put(command, payload)
         while not (frames := await self._read()):
             pass

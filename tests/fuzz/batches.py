@@ -26,6 +26,8 @@ from ternmq.core.ids import ProducerId
 from ternmq.core.units import align8
 
 TEXTS = [None, "", "k", "é", "a" * 200]
+IDS = [b"s" * 16, b"\0", bytes(range(256))]
+"""What requests ask for (`requests.BYTES`), so that some of it is found."""
 VALUES: list[PropertyValue] = [1, -5, 2.5, "text", True, b"\xff\0", 10**30, float("inf")]
 
 
@@ -56,7 +58,7 @@ def _honest(random: Random, origin: Origin, *, now_ms: int, delayed: bool, half:
             expire_at_ms=now_ms + 60_000 if random.random() < 0.2 else None,
             due_at_ms=due,
             born_at_ms=now_ms,
-            explicit_id=random.randbytes(16) if random.random() < 0.3 else None,
+            explicit_id=random.choice(IDS) if random.random() < 0.3 else None,
         )
         for _ in range(count)
     ]

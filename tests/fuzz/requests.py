@@ -51,6 +51,10 @@ TEXTS = [
     "é" * 50,
     "x" * 5_000,
 ]
+LABELS = ["p1700000000000.0123abcd", "s" + "ab" * 32, "s" + "cd" * 32]
+"""Of data keys; a digest is one of a subject without its letter."""
+MASTER_KEYS = ["shop", "", "x" * 200]
+USERS = ["u", "v", "%u", "", "fuzz", "x" * 300]
 MEMBERS = ["127.0.0.1:9", "1" * 16, "2" * 16]
 DEPTH_MAX = 3
 BYTES = [b"", b"\0", b"s" * 16, bytes(range(256)), b"\xff" * 5_000]
@@ -158,6 +162,15 @@ class _Maker:
             return random.choice(ODD_TOPICS if random.random() < 0.15 else self._topics)
         if "group" in name:
             return random.choice(GROUPS if random.random() < 0.3 else GROUPS[:2])
+        if name in ("label", "digest"):
+            label = random.choice(LABELS)
+            return label[1:] if name == "digest" else label
+        if name == "master_key":
+            return random.choice(MASTER_KEYS if random.random() < 0.3 else MASTER_KEYS[:1])
+        if name in ("user", "identity"):
+            return random.choice(USERS)
+        if name in ("action", "resource") and random.random() < 0.7:
+            return random.choice(["publish", "read"] if name == "action" else ["*", "a.*"])
         if name in ("address", "member", "member_id", "id", "master", "in_sync"):
             return random.choice(TEXTS if random.random() < 0.2 else MEMBERS)
         return random.choice(TEXTS)

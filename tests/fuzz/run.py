@@ -2,7 +2,8 @@
 
 Starts a node of its own, sends seeded rounds of hostile requests and batches to all of its ports,
 and says what it found: requests that ended as `internal` or were not answered, a node that ended, a
-node that no longer delivers. The exit code is 1 where there was anything.
+node that no longer delivers. The exit code is 1 where there was anything. With `--secured` the node
+asks who comes: the attacker is a user, an admin (of a node of its own), and nobody at the door.
 """
 
 import argparse
@@ -10,17 +11,20 @@ import asyncio
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import ternmq
+from ternmq.client.transport.user_login import UserLogin
 from ternmq.rpc.node_proof import NodeGreeting
 from ternmq.wire.actions import OF_NODES
 from ternmq.wire.numbers import Command
 from tests.fuzz.attacker import Attacker, Findings
 from tests.fuzz.batches import batch
 from tests.fuzz.requests import payload, requests, topics
-from tests.integration.processes import NodeFactory
+from tests.fuzz.secured import ON, PASSWORD, attack_as_admin, attack_door, make_users
+from tests.integration.processes import Node, NodeFactory
 from tests.waiting import until
 
 ROUND = 40
@@ -29,19 +33,35 @@ WHOLE_S = 60.0
 PORTS = {"meta": 0, "broker": 1, "delay": 2}
 
 
-async def attack(url: str, port: int, seed: int, findings: Findings) -> None:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A node that is attacked, and as whom: nobody, or a user where security is on."""
+
+    node: Node
+    login: UserLogin | None = None
+
+    def client(self, app: str) -> ternmq.Client:
+        """An honest one."""
+        if self.login is None:
+            return ternmq.connect(self.node.url, app=app)
+        url = self.node.url.replace("tern://", f"tern://{app}@")
+        return ternmq.connect(url, password=PASSWORD)
+
+
+async def attack(target: Target, seed: int, findings: Findings, rounds: int = 1) -> None:
     """One seed: batches for those that store them, which are read back; then requests for all."""
     random, names = Random(seed), topics(seed)
     known = requests()
+    port, who = target.node.port, target.login
     for server in ("delay", "broker"):
         batches = _batches(random, names, delay=server == "delay")
-        await _send(port + PORTS[server], batches, findings)
-    findings.read += await read_back(url, names)
-    for server in ("delay", "broker", "meta"):
+        await _send(port + PORTS[server], batches, findings, who)
+    findings.read += await read_back(target, names)
+    for server in ("delay", "broker", "meta") * rounds:
         plain = [(number, kind) for number, kind in known[server] if kind is not None]
         chosen = random.choices(plain, k=ROUND)
         made = [(number, payload(random, kind, names)) for number, kind in chosen]
-        await _send(port + PORTS[server], made, findings)
+        await _send(port + PORTS[server], made, findings, who)
 
 
 async def attack_as_server(
@@ -59,7 +79,7 @@ async def _send(
     port: int,
     made: list[tuple[int, bytes]],
     findings: Findings,
-    who: NodeGreeting | None = None,
+    who: NodeGreeting | UserLogin | None = None,
 ) -> None:
     attacker = Attacker("127.0.0.1", port, findings, who)
     try:
@@ -81,9 +101,9 @@ def _batches(random: Random, names: list[str], *, delay: bool) -> list[tuple[int
     return made
 
 
-async def check_whole(url: str) -> None:
+async def check_whole(target: Target) -> None:
     """The node still does its work: what was attacked goes on, what is new arrives."""
-    async with asyncio.timeout(WHOLE_S), ternmq.connect(url, app="honest") as mq:
+    async with asyncio.timeout(WHOLE_S), target.client("honest") as mq:
         name = f"fuzz.good.{time.time_ns()}"
         await mq.send(name, b"now", key="k", tag="vip", properties={"amount": 11})
         await mq.send(name, b"later", delay=0.2)
@@ -100,10 +120,10 @@ async def check_whole(url: str) -> None:
                     break
 
 
-async def read_back(url: str, names: list[str]) -> int:
+async def read_back(target: Target, names: list[str]) -> int:
     """Everything that got past the door is read, in order too, by a client that means well."""
     count = 0
-    async with asyncio.timeout(WHOLE_S), ternmq.connect(url, app="fuzz") as mq:
+    async with asyncio.timeout(WHOLE_S), target.client("fuzz") as mq:
         for name in names:
             try:
                 found = [message async for message in mq.read(name, start="earliest")]
@@ -139,26 +159,31 @@ async def _consume(mq: ternmq.Client, name: str) -> None:
             acking.cancel()
 
 
-async def _main(seconds: float, first: int) -> int:
+async def _main(seconds: float, first: int, *, secured: bool, rounds: int) -> int:
     findings = Findings()
     with tempfile.TemporaryDirectory(prefix="tern-fuzz-") as folder:
         factory = NodeFactory(Path(folder))
-        node = factory()
         try:
+            node = factory(environment=ON if secured else None)
+            of_admin = factory(environment=ON) if secured else None
+            target = Target(node, await make_users(node) if secured else None)
             end, seed = time.monotonic() + seconds, first
             while time.monotonic() < end:
-                await attack(node.url, node.port, seed, findings)
+                await attack(target, seed, findings, rounds)
+                if of_admin is not None:
+                    await attack_as_admin(of_admin, seed, findings)
+                    await attack_door(node.port + seed % 3, seed, findings)
                 seed += 1
                 if seed % 20 == 0:
-                    await check_whole(node.url)
+                    await check_whole(target)
                     line = f"\rseed {seed}: {findings.sent:,} sent, {findings.stored:,} stored"
                     sys.stderr.write(line)
-            await check_whole(node.url)
+            await check_whole(target)
         finally:
             factory.finish()
     sys.stdout.write(
-        f"\n{findings.sent:,} inputs, {findings.stored:,} batches got past the door, "
-        f"{findings.read:,} rows read\n{dict(findings.answers)}\n"
+        f"\nseeds {first} to {seed - 1}: {findings.sent:,} inputs, {findings.stored:,} batches got "
+        f"past the door, {findings.read:,} rows read\n{dict(findings.answers)}\n"
     )
     for problem in sorted({*findings.internal, *findings.unanswered}):
         sys.stdout.write(f"problem: {problem}\n")
@@ -169,5 +194,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="how long to attack")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--secured", action="store_true", help="a node with security on")
+    parser.add_argument("--rounds", type=int, default=4, help="turns of requests for each seed")
     given = parser.parse_args()
-    sys.exit(asyncio.run(_main(given.seconds, given.first)))
+    running = _main(given.seconds, given.first, secured=given.secured, rounds=given.rounds)
+    sys.exit(asyncio.run(running))

@@ -9,21 +9,23 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.attacker import Findings
-from tests.fuzz.run import attack, attack_as_server, check_whole
+from tests.fuzz.run import Target, attack, attack_as_server, check_whole
+from tests.fuzz.secured import ON, attack_as_admin, attack_door, is_shut, make_users
 from tests.integration.processes import SHARED_SECRET, Node, NodeFactory, tern
 from tests.node_greeting import greeting
 
-SEEDS = 40
+SEEDS = 28
+SECURED_SEEDS = 10
 LOG_SIZE_MAX = 1_000_000
 
 
 @pytest.mark.timeout(600)
 async def test_hostile_requests_and_batches_hurt_nobody(node: Node) -> None:
-    findings = Findings()
+    findings, target = Findings(), Target(node)
 
     for seed in range(SEEDS):
-        await attack(node.url, node.port, seed, findings)
-    await check_whole(node.url)
+        await attack(target, seed, findings)
+    await check_whole(target)
 
     assert not findings.internal
     assert not findings.unanswered
@@ -35,15 +37,43 @@ async def test_hostile_requests_and_batches_hurt_nobody(node: Node) -> None:
 
 async def test_what_was_stored_is_there_after_a_restart(node: Node) -> None:
     """Also what a start reads again: nothing that got past the door keeps a node from starting."""
-    findings = Findings()
+    findings, target = Findings(), Target(node)
     for seed in range(1_000, 1_003):
-        await attack(node.url, node.port, seed, findings)
+        await attack(target, seed, findings)
 
     node.kill()
     node.start()
 
-    await check_whole(node.url)
+    await check_whole(target)
     assert findings.stored
+
+
+@pytest.mark.timeout(300)
+async def test_users_admins_and_strangers_hurt_nobody_where_security_is_on(
+    node_factory: NodeFactory,
+) -> None:
+    """The same by a user, by an admin at a node of its own, and by nobody at every door."""
+    findings, node, of_admin = (
+        Findings(),
+        node_factory(environment=ON),
+        node_factory(environment=ON),
+    )
+    target = Target(node, await make_users(node))
+
+    for seed in range(2_000, 2_000 + SECURED_SEEDS):
+        await attack(target, seed, findings)
+        await attack_as_admin(of_admin, seed, findings)
+        await attack_door(node.port + seed % 3, seed, findings)
+    await check_whole(target)
+
+    assert not findings.internal
+    assert not findings.unanswered
+    assert findings.stored > 10
+    assert findings.answers["ok"] > 150, "some go deep"
+    for port in range(node.port, node.port + 3):
+        assert await is_shut(port)
+    assert len(node.stderr_text()) < LOG_SIZE_MAX
+    assert len(of_admin.stderr_text()) < LOG_SIZE_MAX
 
 
 async def test_a_server_that_lost_its_mind_gets_answers_and_breaks_no_process(
@@ -61,7 +91,7 @@ async def test_a_server_that_lost_its_mind_gets_answers_and_breaks_no_process(
     for seed in range(10):
         await attack_as_server(node.port + 1, "broker", of_main, seed, findings)
         await attack_as_server(node.port + 2, "delay", of_delay, seed, findings)
-    await check_whole(node.url)
+    await check_whole(Target(node))
 
     assert not findings.internal
     assert not findings.unanswered

@@ -146,6 +146,7 @@ NUMBERS = {
     "TOPIC_KEY_FIND": 151,
     "TOPIC_KEY_LIST": 152,
     "KEY_ERASE": 153,
+    "TOPIC_KEY_REWRAP": 154,
     "WHO_AM_I": 170,
     "TOKEN_END": 171,
 }

@@ -8,8 +8,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from benchmarks.peers.checksums import WrongChecksum, check, known
+from benchmarks.peers.install import NATS_WHEEL
 from benchmarks.peers.java import KAFKA, ROCKETMQ, SPARK_KAFKA
-from scripts.audit import verdict
+from scripts.audit import verdict, write_parts
 from tests.tidy.source import ROOT
 
 HOLES = {
@@ -51,6 +52,12 @@ def test_every_jar_of_the_peers_has_a_checksum() -> None:
             assert f"{server.folder.name}/{name}-{version}.jar" in names
 
 
+def test_the_wheel_of_nats_has_a_checksum() -> None:
+    package, _, version = NATS_WHEEL.replace("-", "_").partition("==")
+
+    assert [name for name in known() if name.startswith(f"{package}-{version}-")]
+
+
 def test_a_download_that_is_another_one_is_refused(tmp_path: Path) -> None:
     source, jar = tmp_path / "checksums.txt", tmp_path / "a.jar"
     jar.write_bytes(b"good")
@@ -81,3 +88,12 @@ def test_only_a_known_hole_fails_the_audit_and_what_was_not_looked_at_is_not_cal
         shown = capsys.readouterr().out
         assert "not looked at" in shown or "was not asked" in shown
         assert "0 known holes" not in shown
+
+
+def test_the_list_of_parts_is_written_without_any_tool(tmp_path: Path) -> None:
+    write_parts(tmp_path / "sbom.json")
+
+    written = json.loads((tmp_path / "sbom.json").read_text(encoding="utf-8"))
+    names = {part["name"]: part for part in written["components"]}
+    assert written["bomFormat"] == "CycloneDX"
+    assert names["msgspec"]["purl"].startswith("pkg:pypi/msgspec@")

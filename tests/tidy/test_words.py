@@ -7,6 +7,7 @@ import tokenize
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 
 from scripts.make_sync import TWINS
 from tests.tidy.source import PACKAGE, ROOT, Module, modules, settled
@@ -211,6 +212,7 @@ def comment_lines() -> list[str]:
     return [f"{module.name}: {comment}" for module in modules() for comment in comments(module)]
 
 
+@cache
 def comments(module: Module) -> list[str]:
     """The comments and docstrings; code and other strings may say what they like."""
     read = tokenize.generate_tokens(io.StringIO(module.text).readline)

@@ -27,6 +27,7 @@ from ternmq.api.routes import (
     groups,
     messages,
     producing,
+    streaming,
     topics,
     watching,
 )
@@ -55,7 +56,17 @@ def make_api(service: ApiService | None) -> FastAPI:
         swagger_ui_oauth2_redirect_url=None,
     )
     app.state.service = service
-    for routes in (topics, messages, producing, groups, consuming, delayed, dead, cluster):
+    for routes in (
+        topics,
+        messages,
+        producing,
+        groups,
+        consuming,
+        streaming,
+        delayed,
+        dead,
+        cluster,
+    ):
         app.include_router(routes.router)
     app.include_router(documents.router)
     app.include_router(actions.router)

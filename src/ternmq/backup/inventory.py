@@ -17,6 +17,8 @@ from ternmq.storage.files.paths import LOG_SUFFIX, TEMPORARY_SUFFIX
 
 LOG_ORDER = ("pull", "dispatch", "schedule", "decisions", "wal", "message")
 """Folders with logs, the ones that depend on others first."""
+ELSEWHERE = "wal"
+"""The one of them that may lie outside of the data directory (`delay_wal_dir`)."""
 REGISTRY = "registry.db"
 STAGING = "backup.tmp"
 _LEFT_OUT = frozenset(

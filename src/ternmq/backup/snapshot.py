@@ -20,14 +20,20 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ternmq.backup.inventory import STAGING, belongs, is_log, is_registry, measured_after
+from ternmq.backup.inventory import (
+    ELSEWHERE,
+    STAGING,
+    belongs,
+    is_log,
+    is_registry,
+    measured_after,
+)
 from ternmq.core.errors import BadRequest, Corrupt, Unavailable
 from ternmq.core.units import MIB
 from ternmq.storage.consume.batch_scan import MessageFormat
-from ternmq.storage.files.log_mark import decode
+from ternmq.storage.files.log_mark import MARK_SUFFIX, decode
 
 TRIES = 50
-MARK_SUFFIX = ".mark"
 READ_AT_ONCE = MIB
 REGISTRY_WAIT_S = 30.0
 ROOMY = ("message", "wal")
@@ -86,7 +92,10 @@ def _stable(data_dir: Path, staging: Path) -> list[SnapshotFile]:
             continue
         if _listed(data_dir) == before and not is_cut(files):
             return files + _registries(data_dir, staging, before)
-    raise Unavailable(f"{data_dir} changes too quickly to be copied; try again in a moment")
+    raise Unavailable(
+        f"{data_dir} changes too quickly to be copied, or a log has lost its end; try again in a "
+        f"moment, and if it stays so: 'tern verify {data_dir}', and back up another member"
+    )
 
 
 def _listed(data_dir: Path) -> dict[PurePosixPath, int]:
@@ -168,7 +177,8 @@ def _written(staged: Path, size: int, at: int) -> int:
 
 
 def is_cut(files: list[SnapshotFile]) -> bool:
-    """Was a log cut between its mark and its end? Then they are of two moments."""
+    """Does a log end before its mark, or is it not there? Then it was cut in between, and they are
+    of two moments; or bytes that were safe are missing."""
     ends: dict[PurePosixPath, int] = {}
     for file in files:
         if is_log(file.path) and file.path.stem.isdigit():
@@ -177,12 +187,14 @@ def is_cut(files: list[SnapshotFile]) -> bool:
             )
     for file in files:
         log = file.path.with_suffix("")
-        if file.path.suffix == MARK_SUFFIX and file.content and log in ends:
+        if log not in ends and log.name == ELSEWHERE:
+            continue
+        if file.path.suffix == MARK_SUFFIX and file.content:
             try:
                 synced, _ = decode(file.content, Path(file.path))
             except Corrupt:
                 return True  # It was written in this moment.
-            if synced > ends[log]:
+            if synced > ends.get(log, 0):
                 return True
     return False
 

@@ -2,7 +2,8 @@
 
 Checksums, offsets, and that segments follow each other without a gap. A log may end in a record
 that is not whole: the last write before a crash or before the moment of a backup; a start cuts it
-off. Anything else is damage. Read only; of a stopped server, a restored backup, or a copy.
+off. It may not end before its mark, which says how much of it was safe. Anything else is damage.
+Read only; of a stopped server, a restored backup, or a copy.
 """
 
 import os
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ternmq.backup.inventory import LOG_ORDER, belongs
+from ternmq.backup.inventory import ELSEWHERE, LOG_ORDER, belongs
 from ternmq.backup.progress import Progress, counted, silent
 from ternmq.core.errors import Corrupt, ProtocolError
 from ternmq.core.units import MIB
@@ -18,6 +19,7 @@ from ternmq.delay.formats.decision import DispatchFormat
 from ternmq.delay.formats.journal_record import JournalFormat
 from ternmq.storage.consume.batch_scan import MessageFormat
 from ternmq.storage.files.disk import RealDisk, data_end
+from ternmq.storage.files.log_mark import MARK_SUFFIX, decode
 from ternmq.storage.files.paths import LOG_SUFFIX, bases, segment
 from ternmq.storage.log.recovery import LogFormat
 from ternmq.storage.pull.record import PullFormat
@@ -61,28 +63,49 @@ def _logs(data_dir: Path) -> Iterator[LogFiles]:
     for folder, _, names in os.walk(data_dir):
         path = Path(folder)
         inside = path.relative_to(data_dir)
+        if belongs(PurePosixPath(inside / "any")):
+            yield from ((log, []) for log in _gone(path, names))
         if path.name not in LOG_ORDER or not belongs(PurePosixPath(inside / "any")):
             continue
         if path.name in HOURS:
             for name in sorted(name for name in names if name.endswith(LOG_SUFFIX)):
                 yield path / name, [(0, path / name)]
-        elif found := bases(names, LOG_SUFFIX):
+        elif (found := bases(names, LOG_SUFFIX)) or _marked(path):
             yield path, [(base, segment(path, base)) for base in found]
+
+
+def _gone(folder: Path, names: list[str]) -> Iterator[Path]:
+    """Logs of which only the mark is left."""
+    for name in names:
+        log = (folder / name).with_suffix("")
+        if name.endswith(MARK_SUFFIX) and log.name != ELSEWHERE and not log.is_dir():
+            yield log
 
 
 def _size(log: LogFiles) -> int:
     return sum(path.stat().st_size for _, path in log[1])
 
 
+def _marked(log: Path) -> int:
+    """How much of a log was safe, as far as its mark is there and whole."""
+    try:
+        return decode(log.with_suffix(MARK_SUFFIX).read_bytes(), log)[0]
+    except (OSError, Corrupt):
+        return 0
+
+
 def _verified(data_dir: Path, name: Path, files: list[tuple[int, Path]]) -> VerifiedLog:
     kind = name.parent.name if name.suffix == LOG_SUFFIX else name.name
-    log, problems, end = VerifiedLog(name.relative_to(data_dir).as_posix()), [], files[0][0]
+    log, problems = VerifiedLog(name.relative_to(data_dir).as_posix()), []
+    end = files[0][0] if files else 0
     for base, path in files:
         if base != end:
             problems.append(f"bytes {end} to {base} are missing")
         last = path == files[-1][1]
         size = _scan(FORMATS[kind](), base, path, log, problems, last=last)
         log.size, end = log.size + size, base + size
+    if kind not in HOURS and end < (marked := _marked(name)):
+        problems.append(f"bytes {end} to {marked} are missing: they were safe once")
     log.problems = tuple(problems)
     return log
 

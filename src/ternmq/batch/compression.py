@@ -3,18 +3,19 @@
 Bodies are compressed by the producer, once. A chunk covers whole rows and at most `CHUNK_SIZE` raw
 bytes (a single larger row stands alone), so a broker can hand out part of a batch by copying
 chunks, without decompressing. A chunk's raw size is written beside it and is a hard limit when
-reading: a zip bomb ends in `Corrupt`, not in memory. Never used by the broker.
+reading: a zip bomb ends in `Corrupt`, not in memory. LZ4 is imported when the first batch needs it:
+it is not part of the smallest installation. Never used by the broker.
 """
 
 import itertools
 import struct
 from collections.abc import Sequence
+from typing import Any
 
-import lz4.block
 import zstandard
 
 from ternmq.batch.layout import BODY_SIZE_MAX, CHUNK_SIZE, Buffer, Encoding
-from ternmq.core.errors import Corrupt
+from ternmq.core.errors import BadConfig, Corrupt
 
 CHUNK = struct.Struct("<IIII")  # first row, offset in the data buffer, size, raw size
 WORTH_IT = 0.9  # Keep the compressed form only when it is at least a tenth smaller.
@@ -73,7 +74,7 @@ def decompress(data: Buffer, table: Buffer, encoding: int) -> bytes:
 def compress_one(raw: Buffer, encoding: Encoding) -> bytes:
     """One chunk, or one body alone."""
     if encoding is Encoding.LZ4:
-        return bytes(lz4.block.compress(raw, store_size=False))
+        return bytes(_lz4().compress(raw, store_size=False))
     compressor = _compressors.pop() if _compressors else zstandard.ZstdCompressor(level=1)
     try:
         return compressor.compress(raw)
@@ -87,16 +88,32 @@ def decompress_one(chunk: memoryview, raw_size: int, encoding: int) -> bytes:
         return b""
     try:
         if encoding == Encoding.LZ4:
-            raw = bytes(lz4.block.decompress(chunk, uncompressed_size=raw_size))
+            raw = _unpack_lz4(chunk, raw_size)
         elif encoding == Encoding.ZSTD:
             raw = _zstd(chunk, raw_size)
         else:
             raise Corrupt(f"body encoding {encoding} is not known here")
-    except (zstandard.ZstdError, lz4.block.LZ4BlockError) as error:
+    except zstandard.ZstdError as error:
         raise Corrupt(f"a body chunk does not decompress: {error}") from error
     if len(raw) != raw_size:
         raise Corrupt(f"a body chunk has {len(raw)} bytes, not {raw_size}")
     return raw
+
+
+def _lz4() -> Any:
+    try:
+        import lz4.block
+    except ImportError:
+        raise BadConfig("bodies in LZ4 need a package: pip install 'ternmq[lz4]'") from None
+    return lz4.block
+
+
+def _unpack_lz4(chunk: memoryview, raw_size: int) -> bytes:
+    block = _lz4()
+    try:
+        return bytes(block.decompress(chunk, uncompressed_size=raw_size))
+    except block.LZ4BlockError as error:
+        raise Corrupt(f"a body chunk does not decompress: {error}") from error
 
 
 def _zstd(chunk: memoryview, raw_size: int) -> bytes:

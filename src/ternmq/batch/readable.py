@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from ternmq.batch.column_rules import check_columns
 from ternmq.batch.layout import DUE_MAX_MS, Attribute
+from ternmq.batch.properties import PropertyValue
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import TernError
 
@@ -42,6 +43,17 @@ def read_or(field: Callable[[int], T], row: int, otherwise: T) -> T:
         return field(row)
     except Exception:
         return otherwise
+
+
+def properties_to_send(view: BatchView, row: int) -> dict[str, PropertyValue]:
+    """The properties of a row as msgpack takes them: a number of more than 64 bits as its text.
+    Empty where they cannot be read."""
+    nothing: dict[str, PropertyValue] = {}
+    found = read_or(view.properties, row, nothing)
+    return {
+        name: str(value) if isinstance(value, int) and not -(2**63) <= value < 2**64 else value
+        for name, value in found.items()
+    }
 
 
 def order_keys_of(view: BatchView) -> list[str | None]:

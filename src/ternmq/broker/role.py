@@ -6,6 +6,7 @@ server.
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from ternmq.broker.config import BrokerConfig, ColdReads
@@ -13,6 +14,7 @@ from ternmq.broker.follower import BrokerFollower
 from ternmq.broker.leader import BrokerMember, BrokerParts
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError
+from ternmq.core.lifecycle import Pulse
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
@@ -173,17 +175,18 @@ class BrokerLeader:
         await self._parts.start(self._unnamed, promoted=self._promoted)
 
     def loops(self) -> Loops:
-        parts = self._parts
+        parts, pulse = self._parts, Pulse()
         return {
-            "timers": parts.timers.run,
+            "pulse": pulse.run,
+            "timers": partial(parts.timers.run, pulse),
             "checkpoints": parts.timers.run_checkpoints,
             "alarms": parts.stats.run_alarms,
             "index": parts.timers.run_index,
-            "flush": parts.timers.run_flush,
+            "flush": partial(parts.timers.run_flush, pulse),
             "retention": parts.retention.run,
-            "check-back": parts.check_back.run,
-            "slots": parts.slots.run,
-            "stuck-requests": parts.stuck_requests.run,
+            "check-back": partial(parts.check_back.run, pulse),
+            "slots": partial(parts.slots.run, pulse),
+            "stuck-requests": partial(parts.stuck_requests.run, pulse),
         }
 
     def lost(self, peer: Peer) -> None:

@@ -129,7 +129,7 @@ class BrokerRouter:
             Command.READ: to.read_handler.handle,
             Command.SEEK: later(read.Seek, to.read_handler.seek),
             # Groups.
-            Command.GROUP_CREATE: later(groups.GroupCreate, admin.create),
+            Command.GROUP_CREATE: later_for(groups.GroupCreate, admin.create),
             Command.GROUP_LIST: later(groups.GroupFind, admin.groups),
             Command.GROUP_DELETE: later(groups.GroupNamed, admin.delete),
             Command.GROUP_RESET: later(groups.GroupReset, admin.reset),

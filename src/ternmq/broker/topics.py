@@ -7,6 +7,7 @@ from ternmq.discovery.hidden_topics import (
     dead_topic,
     lane_topic,
     later_topic,
+    origin_topic,
     refused_topic,
 )
 from ternmq.intake.topic_rules import check_app, check_new_topic, made_for, topic_not_found
@@ -45,8 +46,11 @@ class TopicNames:
     async def get_or_create(self, name: str, peer: Peer | None = None) -> Topic:
         return self._directory.topic(name) or await self.auto_create(name, peer)
 
-    async def dead_letters_of(self, group: str) -> Topic:
-        """Made on first use."""
+    async def dead_letters_of(self, group: str, topic_id: int, topic: str) -> Topic:
+        """Made on first use; so is what says that the group has letters from this topic."""
+        origin = origin_topic(topic_id, group)
+        if self._directory.topic(origin) is None:
+            await self._directory.create_topic(origin, TopicSettings(closed=True, apps=[topic]))
         name = dead_topic(group)
         found = self._directory.topic(name)
         return found or await self._directory.create_topic(name, TopicSettings())

@@ -1,5 +1,8 @@
 """Work beside the calls: loops that live as long as a block, callbacks and tasks nobody waits for.
 
+Loops that only look whether there is something to do share one timer, a `Pulse`: a server that has
+nothing to do wakes up once for all of them.
+
 A loop that fails cancels the block that owns it. Of callbacks and forgotten tasks an event loop
 only logs what they raise, and goes on: a consumer whose callback failed waited for ever with its
 messages in flight. Whoever starts such work has one `Background` and hands in what is to happen
@@ -14,6 +17,8 @@ from typing import Any, ParamSpec
 
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
+
+PULSE_S = 0.05
 
 P = ParamSpec("P")
 
@@ -55,6 +60,33 @@ def _report(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         or context.get("transport")
     )
     log.error("failed by a bug", what=context.get("message", ""), where=repr(where), exc_info=bug)
+
+
+class Pulse:
+    """One timer for many loops; each says what it waits for, as a look that is cheap."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.Future[None], tuple[float, Callable[[], bool]]] = {}
+
+    async def run(self) -> None:
+        """Look for all of them, forever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(PULSE_S)
+            now = loop.time()
+            for waiting, (at, is_due) in list(self._waiting.items()):
+                if now >= at and not waiting.done() and is_due():
+                    waiting.set_result(None)
+
+    async def until(self, is_due: Callable[[], bool], *, after_s: float = 0.0) -> None:
+        """Wait for it, and at least so long."""
+        loop = asyncio.get_running_loop()
+        waiting = loop.create_future()
+        self._waiting[waiting] = (loop.time() + after_s, is_due)
+        try:
+            await waiting
+        finally:
+            del self._waiting[waiting]
 
 
 class Background:

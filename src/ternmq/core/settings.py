@@ -29,6 +29,8 @@ _WORDS |= {"false": False, "no": False, "off": False, "0": False}
 
 C = TypeVar("C")
 
+_DESCRIBED: dict[type[Any], tuple[tuple["Setting", ...], dict[str, type[Any]]]] = {}
+
 
 def about(text: str, low: int | None = None, high: int | None = None) -> msgspec.Meta:
     """What a setting is for, and its limits (both ends allowed)."""
@@ -133,19 +135,25 @@ def make(kind: type[C], values: Mapping[str, Any]) -> C:
 
 def own_settings(kind: type[Any]) -> tuple[Setting, ...]:
     """The settings that are fields of such a config itself, in the order of its fields."""
-    hints = get_type_hints(kind, include_extras=True)
-    return tuple(
-        Setting(name=field.name, default=field.default, kind=hints[field.name])
-        for field in fields(kind)
-        if not is_dataclass(hints[field.name])
-    )
+    return _described(kind)[0]
 
 
 def _parts(kind: type[Any]) -> dict[str, type[Any]]:
-    hints = get_type_hints(kind)
-    return {
-        field.name: hints[field.name] for field in fields(kind) if is_dataclass(hints[field.name])
-    }
+    return _described(kind)[1]
+
+
+def _described(kind: type[Any]) -> tuple[tuple[Setting, ...], dict[str, type[Any]]]:
+    """Settings and parts of a config, found once: looking at hints takes milliseconds."""
+    if kind not in _DESCRIBED:
+        hints = get_type_hints(kind, include_extras=True)
+        own = tuple(
+            Setting(name=field.name, default=field.default, kind=hints[field.name])
+            for field in fields(kind)
+            if not is_dataclass(hints[field.name])
+        )
+        names = [field.name for field in fields(kind) if is_dataclass(hints[field.name])]
+        _DESCRIBED[kind] = own, {name: hints[name] for name in names}
+    return _DESCRIBED[kind]
 
 
 def _to_path(kind: type[Any], value: Any) -> Path:

@@ -4,8 +4,10 @@ PUBLISH and what members ask get the frame and answer when they can; the others 
 request, and their answer is awaited. HELLO and PING are the connection's own (`rpc.peer`).
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
 from ternmq.delay.bootstrap_transfer import BootstrapLender
@@ -54,11 +56,12 @@ class DelayRouter:
     ) -> None:
         self._pending = PendingRequests()
         self._stopping = False
+        self._turns: WeakKeyDictionary[Peer, asyncio.Lock] = WeakKeyDictionary()
         later = self._later
         self._table: dict[int, Handle] = {
             Command.PUBLISH: acceptor.publish,
             Command.DELAY_CHANGE: self._change(changes),
-            Command.DELAY_FIND: later(DelayFind, finder.find),
+            Command.DELAY_FIND: self._in_turn(DelayFind, finder.find),
             Command.DELAY_SHOW: later(DelayShow, finder.show),
             Command.DELAY_COUNT: later(DelayCountQuery, finder.count),
             Command.DELAY_LEDGER: later(DelayLedgerQuery, finder.ledger),
@@ -104,6 +107,19 @@ class DelayRouter:
 
         def handle(peer: Peer, frame: Frame) -> None:
             self._pending.begin(peer, frame, answer(unpack(frame.payload, kind)))
+
+        return handle
+
+    def _in_turn(self, kind: type[R], answer: Callable[[R], Awaitable[Record]]) -> Handle:
+        """Requests that read through files: one at a time of each peer, so that a crowd of one
+        peer's does not stand before those of others."""
+
+        async def work(peer: Peer, request: R) -> Record:
+            async with self._turns.setdefault(peer, asyncio.Lock()):
+                return await answer(request)
+
+        def handle(peer: Peer, frame: Frame) -> None:
+            self._pending.begin(peer, frame, work(peer, unpack(frame.payload, kind)))
 
         return handle
 

@@ -14,9 +14,11 @@ from ternmq.discovery.hidden_topics import (
     ACCESS_PREFIX,
     DEAD_PREFIX,
     LANE_PREFIX,
+    ORIGIN_PREFIX,
     REFUSED_PREFIX,
     access_identity,
     lane_owner,
+    origin_group,
     plain_name,
 )
 from ternmq.security.access.book import AccessBook, AccessEntry, read_entry
@@ -67,6 +69,21 @@ class DirectoryFacts:
     def __init__(self, directory: TopicDirectory, silent_s: Callable[[], float]) -> None:
         self._directory = directory
         self.silent_s = silent_s
+        self._origins: dict[str, dict[int, str]] = {}
+        """By group: the topics that it has dead letters from, by the number of what says so."""
+        for topic in directory.topics():
+            self._learn(topic)
+        directory.on_topic_changed(self._learn)
+        directory.on_topic_deleted(self._forget)
+
+    def _learn(self, topic: Topic) -> None:
+        if topic.name.startswith(ORIGIN_PREFIX) and topic.settings.apps:
+            of_group = self._origins.setdefault(origin_group(topic.name), {})
+            of_group[topic.id] = topic.settings.apps[0]
+
+    def _forget(self, topic: Topic) -> None:
+        if topic.name.startswith(ORIGIN_PREFIX):
+            self._origins.get(origin_group(topic.name), {}).pop(topic.id, None)
 
     def exists(self, topic: str) -> bool:
         return self._directory.topic(topic) is not None
@@ -79,7 +96,7 @@ class DirectoryFacts:
         ):
             return None
         if hidden.startswith(DEAD_PREFIX):
-            return [(Action.OPERATE, "group", plain_name(hidden))]
+            return self.letter_owners(plain_name(hidden))
         if hidden.startswith(REFUSED_PREFIX):
             return [(Action.OPERATE, "topic", plain_name(hidden))]
         if hidden.startswith(LANE_PREFIX) and self.exists(hidden):
@@ -89,3 +106,12 @@ class DirectoryFacts:
                 (Action.OPERATE, "group", group)
             ]
         return None
+
+    def letter_owners(self, group: str) -> list[Right]:
+        """The group, and every topic that it has dead letters from: bodies of a topic are not read
+        by who may do nothing with it."""
+        names = sorted(set(self._origins.get(group, {}).values()))
+        return [
+            (Action.OPERATE, "group", group),
+            *((Action.OPERATE, "topic", name) for name in names),
+        ]

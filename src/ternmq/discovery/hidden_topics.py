@@ -17,13 +17,28 @@ LIMIT_PREFIX = "%limit."
 ACCESS_PREFIX = "%access."
 """Its settings hold one identity: how it proves itself, and what it may do."""
 
+ORIGIN_PREFIX = "%origin."
+"""Its settings name one topic that a group has dead letters from."""
 KEY_PREFIX = "%key."
 """Its settings hold one wrapped data key of an encrypted topic."""
+
+TOLD_PREFIXES = (ACCESS_PREFIX, KEY_PREFIX, ORIGIN_PREFIX)
+"""Parts of servers that keep such topics in tables of their own hear of new ones, too."""
 
 
 def dead_topic(group: str) -> str:
     """The topic that keeps a group's dead letters. It may be read."""
     return f"{DEAD_PREFIX}{group}"
+
+
+def origin_topic(topic_id: int, group: str) -> str:
+    """The topic that says: this group has dead letters from there."""
+    return f"{ORIGIN_PREFIX}{topic_id}.{group}"
+
+
+def origin_group(name: str) -> str:
+    """Whose letters such a topic speaks of."""
+    return name.removeprefix(ORIGIN_PREFIX).partition(".")[2]
 
 
 def refused_topic(topic: str) -> str:

@@ -33,7 +33,12 @@ from ternmq.core.ids import check_name
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
-from ternmq.discovery.hidden_topics import ACCESS_PREFIX, KEY_PREFIX, refused_topic
+from ternmq.discovery.hidden_topics import (
+    KEY_PREFIX,
+    ORIGIN_PREFIX,
+    TOLD_PREFIXES,
+    refused_topic,
+)
 from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
 from ternmq.meta.batching import Batching
@@ -152,10 +157,11 @@ class MetaDirectory(TopicTable, StandingTable):
         return await self._new_topics.ask(name, new)
 
     def _count(self) -> int:
-        """Of topics, without the keys of encrypted ones, which have a bound of their own."""
+        """Of topics, without the keys of encrypted ones, which have a bound of their own, and what
+        says where dead letters are from."""
         if len(self._topics) < self._topics_max:
             return len(self._topics)
-        return sum(not name.startswith(KEY_PREFIX) for name in self._topics)
+        return sum(not name.startswith((KEY_PREFIX, ORIGIN_PREFIX)) for name in self._topics)
 
     async def change_topic(self, name: str, change: Change) -> Topic:
         """Replace a topic's settings, durably; everybody who looks it up sees them at once."""
@@ -186,7 +192,7 @@ class MetaDirectory(TopicTable, StandingTable):
     def _add_topics(self, topics: Sequence[Topic]) -> None:
         for topic in topics:
             self._topics[topic.name] = topic
-            if _in_routes(topic.settings) or topic.name.startswith((ACCESS_PREFIX, KEY_PREFIX)):
+            if _in_routes(topic.settings) or topic.name.startswith(TOLD_PREFIXES):
                 self._tell_changed(topic)
 
     def _drop_topics(self, topics: list[Topic]) -> None:

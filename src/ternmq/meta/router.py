@@ -9,7 +9,6 @@ read from for a while.
 
 import asyncio
 import os
-import resource
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from msgspec.structs import replace
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, OverLimit, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
-from ternmq.core.units import KIB
+from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.discovery.access_news import follow_access
 from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.intake.topic_rules import made_for
@@ -109,6 +108,7 @@ from ternmq.wire.messages.topics import (
     TopicKeyFind,
     TopicKeyMake,
     TopicKeyQuery,
+    TopicKeyRewrap,
     TopicNamed,
     Topics,
     TopicSettings,
@@ -234,6 +234,7 @@ class MetaRouter:
             Command.TOPIC_KEY_FIND: later(TopicKeyFind, self._keys.find),
             Command.TOPIC_KEY_LIST: later(TopicKeyQuery, self._keys.list),
             Command.KEY_ERASE: later(KeyErase, self._keys.erase),
+            Command.TOPIC_KEY_REWRAP: later(TopicKeyRewrap, self._keys.rewrap),
             Command.DOC_LIST: later(DocumentQuery, self._documents.list),
             Command.DOC_GET: later(DocumentNamed, self._documents.find),
             Command.DOC_PUT: later(DocumentPut, self._documents.put),
@@ -451,7 +452,6 @@ class MetaRouter:
         silence = self._directory.news.silence
         identity = self._identity
         disk = await asyncio.to_thread(os.statvfs, identity.data_dir)
-        usage = resource.getrusage(resource.RUSAGE_SELF)
         return Status(
             node=identity.node,
             role="meta",
@@ -462,8 +462,8 @@ class MetaRouter:
             now_ms=self._clock.now_ms(),
             disk_free=disk.f_bavail * disk.f_frsize,
             disk_size=disk.f_blocks * disk.f_frsize,
-            cpu_s=usage.ru_utime + usage.ru_stime,
-            memory=usage.ru_maxrss * KIB,
+            cpu_s=own_cpu_s(),
+            memory=own_memory(),
             connections=self._connections,
             log_start=0,
             log_end=0,

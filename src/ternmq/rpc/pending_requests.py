@@ -36,8 +36,9 @@ class _Asked:
 
     def answer(self, record: Record) -> None:
         if self.open:
+            packed = pack(record)  # Before it counts as answered: what cannot be sent is told.
             self.open = False
-            self.peer.answer(self.command, self.correlation, pack(record))
+            self.peer.answer(self.command, self.correlation, packed)
 
     def fail(self, error: TernError) -> None:
         if self.open:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ternmq.core.errors import TernError, Unavailable
+from ternmq.core.lifecycle import Pulse
 
 WITHIN_S = 4.0
 """A client gives a request 5 s."""
@@ -34,11 +35,11 @@ class StuckRequests:
     def _over(self, waiting: "asyncio.Future[Any]") -> None:
         self._watched.pop(waiting, None)
 
-    async def run(self) -> None:
+    async def run(self, pulse: Pulse) -> None:
         """Look after them, forever."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(LOOK_S)
+            await pulse.until(lambda: bool(self._watched), after_s=LOOK_S)
             self.look(loop.time())
 
     def look(self, now: float) -> None:

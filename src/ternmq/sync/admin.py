@@ -89,6 +89,11 @@ class Admin:
         """The data keys of an encrypted topic, newest first, without what is wrapped."""
         return run(self._admin.topic_keys(topic))
 
+    def rewrap_keys(self, topic: str, master_key: str) -> int:
+        """Wrap all data keys of a topic by this master key, so that the ones of before can go; this
+        client has all of them. Returns how many were wrapped by another one."""
+        return run(self._admin.rewrap_keys(topic, master_key))
+
     def erase(self, subject: str, topic: str = "") -> list[str]:
         """Delete the keys of a subject, in one topic or in all: every copy of every body that was
         sent with `subject=` becomes unreadable. Returns the topics that had one. For good."""

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from ternmq.core.errors import BadRequest
+from ternmq.core.process import new_event_loop
 
 T = TypeVar("T")
 
@@ -19,9 +20,7 @@ class LoopThread:
     """An event loop that runs in the background."""
 
     def __init__(self) -> None:
-        import uvloop  # Not needed by those who only import.
-
-        self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self.loop = new_event_loop()
         self._thread = threading.Thread(target=self._run, name="ternmq-sync", daemon=True)
         self._thread.start()
 

@@ -99,6 +99,7 @@ ACTIONS: dict[Command, Action] = {
     Command.LIMIT_SET: Action.MANAGE,
     Command.TOPIC_KEY_LIST: Action.MANAGE,
     Command.KEY_ERASE: Action.MANAGE,
+    Command.TOPIC_KEY_REWRAP: Action.MANAGE,
     Command.DOC_PUT: Action.MANAGE,
     Command.DOC_DELETE: Action.MANAGE,
     Command.ROUTES: Action.DESCRIBE,

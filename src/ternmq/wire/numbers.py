@@ -122,6 +122,7 @@ class Command(IntEnum):
     TOPIC_KEY_FIND = 151
     TOPIC_KEY_LIST = 152
     KEY_ERASE = 153
+    TOPIC_KEY_REWRAP = 154
 
     WHO_AM_I = 170
     TOKEN_END = 171

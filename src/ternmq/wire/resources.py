@@ -23,6 +23,7 @@ from ternmq.wire.messages.topics import (
     TopicKeyFind,
     TopicKeyMake,
     TopicKeyQuery,
+    TopicKeyRewrap,
     TopicNamed,
     asked_once,
 )
@@ -31,7 +32,8 @@ from ternmq.wire.record import Record, unpack
 
 Buffer = bytes | bytearray | memoryview
 Resource = tuple[str, str]
-"""A kind and a name: ("topic", "orders"), ("group", "billing"), ("document", "job")."""
+"""A kind and a name: ("topic", "orders"), ("group", "billing"), ("document", "job"); ("letters",
+"billing") are the dead letters of a group, which are its and those topics' that they are from."""
 Finder = Callable[[Buffer], list[Resource]]
 
 _MERGED = int(Attribute.MERGED)
@@ -158,11 +160,11 @@ RESOURCES: dict[Command, Finder] = {
     Command.GROUP_KEYS: _named(groups.GroupNamed, **_OF_GROUP),
     Command.KEY_RESUME: _named(KeyResume, **_OF_GROUP),
     Command.CONSUMER_PAUSE: _named(limits.ConsumerPause, **_OF_GROUP),
-    Command.DEAD_OPEN: _named(dead_letters.DeadFind, group="group"),
-    Command.DEAD_RESEND: _named(dead_letters.DeadHandle, group="group"),
-    Command.DEAD_DELETE: _named(dead_letters.DeadHandle, group="group"),
+    Command.DEAD_OPEN: _named(dead_letters.DeadFind, letters="group"),
+    Command.DEAD_RESEND: _named(dead_letters.DeadHandle, letters="group"),
+    Command.DEAD_DELETE: _named(dead_letters.DeadHandle, letters="group"),
     Command.DEAD_GROUPS: lambda payload: [("group", "")],
-    Command.DEAD_RECALL: _named(dead_letters.DeadRecall, group="group"),
+    Command.DEAD_RECALL: _named(dead_letters.DeadRecall, topic="topic", letters="group"),
     Command.REFUSED_OPEN: _named(dead_letters.RefusedFind, topic="topic"),
     Command.REFUSED_RESEND: _named(dead_letters.RefusedHandle, topic="topic"),
     Command.REFUSED_DELETE: _named(dead_letters.RefusedHandle, topic="topic"),
@@ -174,6 +176,7 @@ RESOURCES: dict[Command, Finder] = {
     Command.TOPIC_KEY_FIND: _named(TopicKeyFind, topic="topic"),
     Command.TOPIC_KEY_LIST: _named(TopicKeyQuery, topic="topic"),
     Command.KEY_ERASE: _named(KeyErase, topic="topic"),
+    Command.TOPIC_KEY_REWRAP: _named(TopicKeyRewrap, topic="topic"),
     # Rights are given by kind.
     Command.DOC_LIST: _named(documents.DocumentQuery, document="kind"),
     Command.DOC_GET: _named(documents.DocumentNamed, document="kind"),

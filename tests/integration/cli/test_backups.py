@@ -127,10 +127,23 @@ def test_verify_tells_a_torn_end_from_damage(node_factory: NodeFactory) -> None:
 
     [log] = (node.data_dir / "broker" / "message").glob("*.log")
     content = bytearray(log.read_bytes())
-    log.write_bytes(content[:-16])
+    log.write_bytes(content + content[:100])
     [torn] = [one for one in tern("verify", str(node.data_dir), "--json").json() if one["torn"]]
     assert torn["log"] == "broker/message" and not torn["problems"]
 
+    log.write_bytes(content[:-16])
+    refused = tern("verify", str(node.data_dir), code=1)
+    assert "are missing: they were safe once" in refused.err
+
+    log.unlink()
+    refused = tern("verify", str(node.data_dir), code=1)
+    assert f"broker/message: bytes 0 to {len(content)} are missing" in refused.err
+    log.parent.rmdir()
+    assert "are missing" in tern("verify", str(node.data_dir), code=1).err
+    vault = str(node.data_dir.with_name("vault"))
+    assert "back up another member" in tern("backup", str(node.data_dir), vault, code=1).err
+
+    log.parent.mkdir()
     content[150] ^= 1
     log.write_bytes(content)
     refused = tern("verify", str(node.data_dir), code=1)

@@ -54,6 +54,7 @@ async def test_brokers_down_for_hours_then_everything_oldest_first_and_once(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 async def test_an_intent_waits_for_its_group_for_days_and_others_take_the_rest(
     tmp_path: Path, node_factory: NodeFactory
 ) -> None:

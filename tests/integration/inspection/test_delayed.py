@@ -1,13 +1,21 @@
 """Delayed messages, looked at and changed many at a time."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 import ternmq
+from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.core.errors import BadRequest
+from ternmq.core.ids import ProducerId
+from ternmq.rpc.connection import Connection, request
 from ternmq.testing import node
+from ternmq.wire.messages.delays import DelayChange, DelayChanged, DelayContents, DelayShow
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
+from ternmq.wire.numbers import Command
 from tests.integration.processes import Node, tern
 
 
@@ -29,6 +37,39 @@ async def test_a_delayed_message_is_shown_with_what_is_in_it(mq: Any) -> None:
 
     await mq.cancel(receipt)
     assert await mq.admin.delays.show(receipt) == []
+
+
+async def test_a_number_that_no_wire_takes_is_shown_as_its_text(mq: Any) -> None:
+    """A property may have 4,000 digits; the question after such a message was never answered."""
+    receipt = await mq.send("t", b"x", delay=3_600, properties={"n": 10**30, "small": -(2**63)})
+
+    [found] = await mq.admin.delays.show(receipt)
+
+    assert found.properties == {"n": "1" + "0" * 30, "small": -(2**63)}
+
+
+async def test_one_of_thousands_with_the_same_id_is_found_in_time(mq: Any) -> None:
+    """A sender may give ids, so also one a thousand times; each of them was looked up alone."""
+    await mq.admin.create_topic("t")
+    due_ms = int(time.time() * 1000) + 3_600_000
+    rows = [Outgoing(body=b"x", explicit_id=b"twin", due_at_ms=due_ms) for _ in range(1_000)]
+    [delay] = [route for route in await mq.admin.routes() if route.kind == "delay"]
+    hello = Hello(protocol=PROTOCOL_VERSION, app="shop", version="0", session=bytes(16))
+    connection = await Connection.open(delay.address, hello, timeout=10)
+    for number in range(20):
+        origin = Origin(topic="t", app="shop", producer=ProducerId(1, 1))
+        batch = encode_messages(rows, origin=origin, first_sequence=number * 1_000)
+        await connection.call(Command.PUBLISH, bytes(batch))
+
+    async with asyncio.timeout(10):
+        shown = DelayShow(id=b"twin", topic="t")
+        found = await request(connection, Command.DELAY_SHOW, shown, DelayContents, timeout=10)
+        assert len(found.messages) == 4
+        for _ in range(3):
+            change = DelayChange(action="cancel", id=b"twin", topic="t")
+            done = await request(connection, Command.DELAY_CHANGE, change, DelayChanged, timeout=10)
+            assert done.result == "cancelled"
+    connection.abort()
 
 
 async def test_pages_of_what_waits_follow_each_other(mq: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 import ternmq
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.client.transport.user_login import UserGreeting, UserLogin
-from ternmq.core.errors import AlreadyExists, Forbidden, OverLimit, TernError, Unauthorized
+from ternmq.core.errors import AlreadyExists, Forbidden, TernError, Unauthorized
 from ternmq.core.ids import ProducerId
 from ternmq.rpc.connection import Connection, request
 from ternmq.security.access.secret import Secret
@@ -354,48 +354,6 @@ def numbered(app: str, number: int, *, delay_ms: int | None = None, body: bytes 
     origin = Origin(topic="bills", app=app, producer=ProducerId(1, 2))
     rows = [Outgoing(body=body or app.encode(), delay_ms=delay_ms, explicit_id=b"%d" % number)]
     return encode_messages(rows, origin=origin, first_sequence=number)
-
-
-async def test_a_quota_holds_over_a_users_topics_rates_and_transactions(secured: Node) -> None:
-    """S3: over it is `over_limit`; who is not of that user does not notice."""
-    rights = "allow publish *", "allow manage *"
-    async with (
-        admin_of(secured) as admin,
-        user_of(secured, admin, "heavy", *rights, delivery_timeout=1) as heavy,
-        user_of(secured, admin, "light", "allow publish *") as light,
-    ):
-        values = {"topics_max": 2, "halves_max": 1, "rate": 5}
-        assert (await admin.admin.set_quota("heavy", values)).quota.topics_max == 2
-        for quota in ({"rate": 9}, {"rate": 0}):
-            with pytest.raises(Forbidden, match="grant"):
-                await heavy.admin.set_quota("heavy", quota)
-        with pytest.raises(Forbidden, match="grant"):
-            await heavy.admin.set_quota("*", {"rate": 9})
-        await heavy.admin.create_topic("heavy.1")
-        await heavy.send("heavy.2", b"the broker makes it, for its user")
-        for made in (heavy.admin.create_topic("heavy.3"), heavy.send("heavy.3", b"x")):
-            with pytest.raises(OverLimit, match="has its 2 topics"):
-                await made
-        await admin.admin.delete_topic("heavy.2")
-        await heavy.admin.create_topic("heavy.3")
-
-        async def too_fast() -> bool:
-            try:
-                await heavy.send_many("heavy.1", [b"x"] * 40)
-                await heavy.send("heavy.1", b"x")
-            except OverLimit as error:
-                return "may send 5 messages a second" in error.message
-            return False
-
-        await until(too_fast)
-        assert await light.send("heavy.1", b"others go on")
-        await admin.admin.set_quota("heavy", {"rate": 0})
-        heavy.transaction_checker(lambda check: "unknown")
-        async with heavy.transaction() as first:
-            await first.send("heavy.1", b"1")
-            with pytest.raises(OverLimit, match="has its 1 halves"):
-                async with heavy.transaction() as second:
-                    await second.send("heavy.1", b"2")
 
 
 @pytest.mark.parametrize("kind", ["realtime", "delay"])

@@ -155,6 +155,7 @@ def fill(path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(3))
 async def test_faults_of_every_kind_one_after_the_other_lose_nothing(
     node_factory: NodeFactory, tmp_path: Path, seed: int

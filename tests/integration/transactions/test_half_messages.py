@@ -123,6 +123,29 @@ async def test_an_exception_leaves_it_to_the_checker(mq: ternmq.Client) -> None:
     assert asked[0].properties == {"order": 17}
 
 
+async def test_a_checker_is_asked_about_a_message_with_a_number_that_no_wire_takes(
+    mq: ternmq.Client,
+) -> None:
+    """Such a question could not be sent, and the transaction stayed open for ever."""
+    asked: list[TransactionCheck] = []
+
+    def check(question: TransactionCheck) -> str:
+        asked.append(question)
+        return "rollback"
+
+    mq.transaction_checker(check)
+    with pytest.raises(ValueError, match="boom"):
+        async with mq.transaction() as tx:
+            await tx.send("wide", b"x", properties={"n": 10**30})
+            raise ValueError("boom")
+
+    async def seen() -> bool:
+        return bool(asked)
+
+    await until(seen, "the checker was asked")
+    assert asked[0].properties == {"n": "1" + "0" * 30}
+
+
 async def test_a_checker_rolls_back(mq: ternmq.Client) -> None:
     mq.transaction_checker(lambda question: "rollback")
     with pytest.raises(ValueError, match="boom"):

@@ -5,14 +5,16 @@ registry's availability are simulated (`world`). `run.py` runs many seeds and re
 """
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from ternmq.broker import role
 from ternmq.broker.maintenance import retention
+from ternmq.delay.timing import scheduler
 from ternmq.meta.registries.registry import Registry
 from ternmq.node.broker_process import serving_broker_alone
 from ternmq.node.config import NodeConfig, build
@@ -33,6 +35,8 @@ from tests.simulation.cluster.shape import drawn
 from tests.simulation.faults.field import Field
 from tests.simulation.world.machine import Machine, Process
 from tests.simulation.world.world import World
+
+T = TypeVar("T")
 
 PORTS = 7700
 SECRET = NodeSecret("of a simulated cluster, and no other", "the simulation")
@@ -61,8 +65,8 @@ class Outcome:
 class Cluster:
     """A world with meta servers, brokers and clients."""
 
-    def __init__(self, seed: int, **wanted: Any) -> None:
-        self.world = World(seed)
+    def __init__(self, seed: int, *, hashed: bool = True, **wanted: Any) -> None:
+        self.world = World(seed, hashed=hashed)
         self._random = self.world.random
         self.shape = replace(drawn(self._random), **wanted)
         self.journal = Journal(expires=bool(self.shape.expires))
@@ -184,7 +188,8 @@ class Cluster:
         """Raises AssertionError when a rule is broken."""
         try:
             kept = nullcontext() if self.shape.expires else kept_for_ever()
-            with self.world.entered(), segments_of(self.shape.segment_batches), kept:
+            batches = self.shape.segment_batches
+            with self.world.entered(), segments_of(batches), synced_in_turn(), kept:
                 self._run()
         finally:
             self._registry.end()
@@ -257,6 +262,29 @@ def segments_of(batches: int) -> Iterator[None]:
         setattr(role, "StorageConfig", StorageConfig)  # noqa: B010
 
 
+class InTurn(ThreadPoolExecutor):
+    """What a thread of the simulation would let other threads do it does itself: those would be
+    real ones, and whoever of them is first would draw the next number of the seed."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **options: Any) -> "Future[T]":
+        done: Future[T] = Future()
+        try:
+            done.set_result(fn(*args, **options))
+        except BaseException as error:
+            done.set_exception(error)
+        return done
+
+
+@contextmanager
+def synced_in_turn() -> Iterator[None]:
+    """Files of a delay server's checkpoint are synced one after the other."""
+    setattr(scheduler, "ThreadPoolExecutor", InTurn)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(scheduler, "ThreadPoolExecutor", ThreadPoolExecutor)  # noqa: B010
+
+
 @contextmanager
 def kept_for_ever() -> Iterator[None]:
     """No segment is removed, though disks get full: the judge wants to see every message."""
@@ -267,10 +295,12 @@ def kept_for_ever() -> Iterator[None]:
         setattr(retention, "reason_to_drop", reason_to_drop)  # noqa: B010
 
 
-def simulate(seed: int, tell: Callable[[str], None] | None = None, **wanted: Any) -> Outcome:
+def simulate(
+    seed: int, tell: Callable[[str], None] | None = None, *, hashed: bool = True, **wanted: Any
+) -> Outcome:
     """One run; an AssertionError says what is wrong and how to see it again. `wanted` is in place
     of what the seed says (`Shape`)."""
-    cluster = Cluster(seed, **wanted)
+    cluster = Cluster(seed, hashed=hashed, **wanted)
     cluster.world.tell = tell
     try:
         return cluster.run()

@@ -369,7 +369,8 @@ class Life:
             return
         self.schedule()
         for hour in list(self.engine.hours.values()):
-            for row in search(self.store, hour.start, hour.length, message.id).rows:
+            found = search(self.store, hour.start, hour.length, [message.id])
+            for row in found[message.id].rows:
                 self.engine.near.requested.add(hour.start)
                 self.load(hour)
                 self.engine.near.requested.clear()

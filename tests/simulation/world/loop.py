@@ -125,16 +125,19 @@ class NodeLoop(_Base):  # type: ignore[misc]
     # Turns.
 
     def wake(self) -> None:
-        if not self._turn_ahead and self._ready and self.process.running:
-            self._turn_ahead = True
-            self.world.after(self.world.pace.wake(), self._turn)
+        if not self._turn_ahead and self._ready:
+            process = self.process
+            if process.alive and not process.machine.paused:
+                self._turn_ahead = True
+                self.world.turn_soon(self._turn)
 
     def _turn(self) -> None:
         self._turn_ahead = False
-        if not self.process.running:
-            return
         world, process, ready = self.world, self.process, self._ready
-        world.trace("turn", process.machine.name, len(ready))
+        if not process.alive or process.machine.paused:
+            return
+        if world.hashed or world.tell is not None:
+            world.trace("turn", process.machine.name, len(ready))
         world.current = process
         set_running_loop(self)
         try:
@@ -142,12 +145,14 @@ class NodeLoop(_Base):  # type: ignore[misc]
                 handle = ready.popleft()
                 if not handle._cancelled:
                     handle._run()
-                if not process.alive:
-                    return
+                    if not process.alive:
+                        return
         finally:
             set_running_loop(None)
             world.current = None
-        self.wake()
+        if ready and not self._turn_ahead and not process.machine.paused:
+            self._turn_ahead = True
+            world.turn_soon(self._turn)
 
     def discard(self) -> None:
         """The process is dead."""

@@ -1,9 +1,14 @@
 """What `import ternmq` gives, and what it does not do."""
 
+import ast
+import importlib
 import subprocess
 import sys
 from dataclasses import fields
+from pathlib import Path
 from typing import get_type_hints
+
+import pytest
 
 import ternmq
 
@@ -57,3 +62,31 @@ def test_the_keywords_of_connect_are_the_fields_of_the_config() -> None:
         field.name: seconds.get(field.name, config[field.name]) for field in fields(ClientConfig)
     }
     assert {name: config[name] for name in DURATIONS} == dict.fromkeys(DURATIONS, float)
+
+
+def test_every_public_name_is_found() -> None:
+    missing = [name for name in ternmq.__all__ if getattr(ternmq, name, None) is None]
+    assert not missing
+    assert set(ternmq.__all__) <= set(dir(ternmq))
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'konnect'"):
+        _ = ternmq.konnect
+
+
+def test_what_type_checkers_see_is_what_programs_get() -> None:
+    tree = ast.parse(Path(ternmq.__file__).read_text(encoding="utf-8"))
+    [checked] = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {
+        name.name: node.module
+        for node in checked.body
+        if isinstance(node, ast.ImportFrom) and node.module != "ternmq"
+        for name in node.names
+    }
+    homes = {name: module for module, names in ternmq._HOMES.items() for name in names}
+
+    assert seen == homes
+    assert set(ternmq.__all__) == {*homes, "sync"}
+    for name, module in homes.items():
+        assert getattr(ternmq, name) is getattr(importlib.import_module(module), name)

@@ -1,6 +1,10 @@
-"""What is tried all the time is said once a minute; what comes often is counted."""
+"""Events reach `logging`; what is tried all the time is said once a minute, the rest is counted."""
 
-from ternmq.core.log import SAME_TEXT_S, LogBudget, LogThrottle
+import logging
+
+import pytest
+
+from ternmq.core.log import SAME_TEXT_S, LogBudget, LogThrottle, get_logger
 
 
 def test_the_same_is_said_once_and_then_once_a_minute() -> None:
@@ -32,3 +36,33 @@ def test_a_budget_writes_the_first_lines_and_counts_the_others() -> None:
     assert not budget.allows()
     budget.renew()
     assert budget.allows()
+
+
+def test_without_structlog_events_are_records_of_the_library_s_logger(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO, logger="ternmq"):
+        get_logger().info("connection lost", server="a:1", tries=2)
+        get_logger().debug("too small to be told")
+
+    [record] = caplog.records
+    assert record.getMessage() == "connection lost server='a:1' tries=2"
+    assert (record.levelno, record.ternmq) == (logging.INFO, {"server": "a:1", "tries": 2})  # type: ignore[attr-defined]
+    assert record.filename == "test_log.py"  # The place that wrote it, not the logger's own.
+
+
+def test_an_exception_is_recorded_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise ValueError("no")
+    except ValueError:
+        get_logger().exception("handler failed", topic="t")
+
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], ValueError)
+
+
+def test_a_level_that_does_not_exist_is_a_mistake_of_the_caller() -> None:
+    with pytest.raises(AttributeError):
+        get_logger().shout("hello")

@@ -52,11 +52,11 @@ def _object(example: dict[str, Any]) -> dict[str, Any]:
 )
 async def pull(request: Request, topic: str, group: str) -> Response:
     wanted = await _read(request, PullWanted)
-    _check(topic, group)
+    check_names(topic, group)
     found = await service_of(request).consumers.pull(
         topic, group, rows=wanted.max, wait_ms=wanted.wait_ms, lease_ms=wanted.lease_ms
     )
-    return json_answer({"messages": [_pulled(each) for each in found]})
+    return json_answer({"messages": [pulled_fields(each) for each in found]})
 
 
 @router.post(
@@ -66,7 +66,7 @@ async def pull(request: Request, topic: str, group: str) -> Response:
 )
 async def settle(request: Request, topic: str, group: str) -> Response:
     wanted = await _read(request, SettleWanted)
-    _check(topic, group)
+    check_names(topic, group)
     verdicts = [HandleVerdict(handle=ack_id) for ack_id in wanted.ack]
     verdicts += [
         HandleVerdict(
@@ -91,7 +91,7 @@ async def settle(request: Request, topic: str, group: str) -> Response:
 )
 async def extend(request: Request, topic: str, group: str) -> Response:
     wanted = await _read(request, ExtendWanted)
-    _check(topic, group)
+    check_names(topic, group)
     consumer = service_of(request).consumers.by_handle(topic, group)
     report = await consumer.extend(wanted.ack_ids, wanted.lease_ms / 1000)
     return json_answer(_report("extended", report))
@@ -101,7 +101,7 @@ def _report(word: str, report: SettleReport) -> dict[str, Any]:
     return {word: report.settled, "late": len(report.late), "late_ids": report.late}
 
 
-def _check(topic: str, group: str) -> None:
+def check_names(topic: str, group: str) -> None:
     check_name("topic", topic)
     check_name("group", group)
 
@@ -114,7 +114,7 @@ async def _read(request: Request, wanted: type[Any]) -> Any:
         raise BadRequest(f"the body is not as it should be: {error}") from None
 
 
-def _pulled(pulled: DetachedMessage) -> dict[str, Any]:
+def pulled_fields(pulled: DetachedMessage) -> dict[str, Any]:
     message = pulled.message
     error = message.last_error
     return {

@@ -2,12 +2,14 @@
 
 Everything is hostile: unknown fields, wrong types, two bodies at once are refused with the row that
 is wrong. Binary CloudEvents have their attributes in `ce-…` headers, structured and batched ones in
-the JSON itself: id -> the message's own id, type -> tag, subject -> key, the rest -> properties.
+the JSON itself: id -> the message's own id, type -> tag, subject -> key, time -> born, the rest ->
+properties.
 """
 
 import base64
 import binascii
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,6 +17,7 @@ import msgspec
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.model.outgoing import check_outgoing
+from ternmq.client.model.times import TIME_MAX_MS
 from ternmq.core.errors import BadRequest
 from ternmq.core.units import MIB
 
@@ -178,12 +181,28 @@ def _from_attributes(attributes: dict[str, Any], body: bytes) -> Outgoing:
     rest = {
         f"ce_{name}": value
         for name, value in attributes.items()
-        if name not in ("id", "type", "subject") and isinstance(value, str | int | float | bool)
+        if name not in ("id", "type", "subject", "time")
+        and isinstance(value, str | int | float | bool)
     }
     return Outgoing(
         body=body,
         key=subject if isinstance(subject, str) and subject else None,
         tag=attributes["type"],
         properties=rest,
+        born_at_ms=_born(attributes.get("time")),
         explicit_id=_utf8(f"{attributes['source']} {attributes['id']}"),
     )
+
+
+def _born(time: Any) -> int:
+    """When the event happened; without a time, when it came."""
+    if time is None:
+        return 0
+    try:
+        at = datetime.fromisoformat(str(time))
+        born_at_ms = int(at.timestamp() * 1000) if at.tzinfo is not None else 0
+    except (ValueError, OverflowError):
+        born_at_ms = 0
+    if not 0 < born_at_ms <= TIME_MAX_MS:
+        raise BadRequest(f"time of a CloudEvent is {str(time)[:40]!r}; it is RFC 3339, with a zone")
+    return born_at_ms

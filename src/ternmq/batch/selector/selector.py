@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from ternmq.batch.rows.runs import runs
 from ternmq.batch.selector.code import Test, compile_test
 from ternmq.batch.selector.columns import ValueKind, read_columns
-from ternmq.batch.selector.grammar import LENGTH_MAX, parse
 from ternmq.batch.selector.terms import Constant, Name, closed, text_of
 from ternmq.batch.view import BatchView
 
 CACHED_MAX = 256
-__all__ = ["LENGTH_MAX", "Selector"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +47,8 @@ class Selector:
 
 @functools.lru_cache(maxsize=CACHED_MAX)
 def _parsed(text: str) -> Selector:
+    from ternmq.batch.selector.grammar import parse  # A parser, for those who filter by SQL.
+
     term = closed(parse(text))
     wanted, test = compile_test(term)
     always = term.value if isinstance(term, Constant) else None

@@ -19,6 +19,7 @@ from ternmq.broker.log.internal_producer import InternalProducer, copy_of, prope
 from ternmq.broker.topics import TopicNames
 from ternmq.core.clock import Clock
 from ternmq.core.errors import TernError
+from ternmq.discovery.hidden_topics import lane_owner
 
 REASON_SIZE_MAX = 4096
 ROWS_AT_ONCE = 256
@@ -91,7 +92,10 @@ class DeadLetterWriter:
                 letter = self._letter(group, view, row, attempt, dead.reason)
                 letters.append(with_error(letter, errors.get(sequence)))
             at = stop
-        topic = await self._topics.dead_letters_of(group.name)
+        beside = lane_owner(group.topic)
+        topic = await self._topics.dead_letters_of(
+            group.name, group.topic_id if beside < 0 else beside, group.beside or group.topic
+        )
         await self._internal_producer.store(topic, letters)
 
     async def _errors(self, dead: DeadRows, first: int, end: int) -> dict[int, Failed]:

@@ -90,7 +90,9 @@ class Consumers:
         for topic in topics:
             self._topics.check_app(topic, peer)
         wanted = parse_filter(request.tag, request.filter)
-        made = [await self.make_group(topic, request.group, request.start) for topic in topics]
+        made = [
+            await self.make_group(topic, request.group, request.start, peer) for topic in topics
+        ]
         for group, _ in made:
             agree(group, wanted, request.ordered)
         made += [
@@ -182,8 +184,11 @@ class Consumers:
         for group, settings in new.items():
             group.settings = settings
 
-    async def make_group(self, topic: Topic, name: str, start: Start) -> tuple[ConsumerGroup, bool]:
-        """Find the group, or make it; a new one's start is safe before anybody hears of it."""
+    async def make_group(
+        self, topic: Topic, name: str, start: Start, peer: Peer | None = None
+    ) -> tuple[ConsumerGroup, bool]:
+        """Find the group, or make it, for the user of a client; a new one's start is safe before
+        anybody hears of it."""
         found = self._groups.find(topic.id, name)
         if found is not None:
             return found, False
@@ -192,11 +197,16 @@ class Consumers:
             if found is not None:
                 return found, False
             self._groups.check_room()
+            user = self._groups.maker(None if peer is None else peer.use)
             group_id = await self._directory.group_id(topic.id, name)
             lane = Lane(await resolve(self._consume, topic.id, start))
             lane.grow(self._consume.bounds(topic.id)[1])
             group = ConsumerGroup(group_id, name, topic.id, topic.name, self._groups.now_ms(), lane)
-            await self._committer.decide([self._groups.birth_record(group)])
+            births = [self._groups.birth_record(group)]
+            if user:
+                group.settings = msgspec.structs.replace(group.settings, made_by=user)
+                births.append(self._groups.settings_record(group, group.settings))
+            await self._committer.decide(births)
             lane.grow(self._consume.bounds(topic.id)[1])
             current = self._topics.find(topic.name)
             if current is None or current.id != topic.id:

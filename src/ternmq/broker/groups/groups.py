@@ -19,7 +19,8 @@ from ternmq.broker.groups.replay import apply
 from ternmq.core.clock import Clock
 from ternmq.core.errors import GroupNotFound, OverLimit
 from ternmq.core.log import get_logger
-from ternmq.discovery.hidden_topics import lane_owner
+from ternmq.discovery.hidden_topics import RESERVED, lane_owner
+from ternmq.security.access.quota import UserUse
 from ternmq.storage.pull.record import PullKind, PullRecord
 from ternmq.wire.messages.groups import GroupSettings
 
@@ -114,6 +115,18 @@ class ConsumerGroups:
                 f"this broker has {count} consumer groups, and groups_max is {self._groups_max}; "
                 "delete some ('tern group delete'), or raise it"
             )
+
+    def maker(self, use: UserUse | None) -> str:
+        """For whom a new group counts; raises `OverLimit` where it has too many."""
+        if use is None:
+            return ""
+        if use.quota.groups_max:
+            there = sum(
+                group.settings.made_by == use.name and not group.topic.startswith(RESERVED)
+                for group in self
+            )
+            use.check_made("groups", there, use.quota.groups_max)
+        return use.name
 
     def of_topic(self, topic_id: int) -> Iterable[ConsumerGroup]:
         return self.by_topic.get(topic_id, {}).values()
@@ -246,6 +259,10 @@ class ConsumerGroups:
         if group.wakes is None or moment < group.wakes:
             group.wakes = moment
             heappush(self._wakes, (moment, id(group), group))
+
+    def is_due(self, now: int) -> bool:
+        """Is there a group that `due` may name?"""
+        return bool(self._wakes) and self._wakes[0][0] <= now
 
     def due(self, now: int) -> Iterator[ConsumerGroup]:
         """Groups whose lanes have something to do."""

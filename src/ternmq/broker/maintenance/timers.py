@@ -10,7 +10,7 @@ reads little.
 import asyncio
 import random
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ternmq.broker.acks.ack import AckHandler
@@ -21,6 +21,7 @@ from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.groups.snapshot import pieces_of
 from ternmq.broker.log.commit import Committer
 from ternmq.core.errors import TernError
+from ternmq.core.lifecycle import Pulse
 from ternmq.core.log import get_logger
 from ternmq.storage.pull.pull_log import PullRecord
 from ternmq.storage.pull.record import RECORD_SIZE_MAX, PullKind, encoded_size
@@ -28,7 +29,6 @@ from ternmq.storage.store import Store
 
 log = get_logger()
 
-TICK_S = 0.05
 INDEX_INTERVAL_S = 0.5
 INDEX_REST_S = 0.0002
 SNAPSHOT_AFTER_RECORDS = 1_000
@@ -95,10 +95,10 @@ class BrokerTimers:
         if cuts:
             await self._committer.decide(cuts)
 
-    async def run(self) -> None:
+    async def run(self, pulse: Pulse) -> None:
         """Bring back what is due, forever."""
         while True:
-            await asyncio.sleep(TICK_S)
+            await pulse.until(lambda: self._groups.is_due(self._groups.now()))
             now = self._groups.now()
             for group in list(self._groups.due(now)):
                 try:
@@ -131,20 +131,23 @@ class BrokerTimers:
             except Exception as bug:  # The next one may work; the broker must not die of it.
                 log.error("checkpoint failed by a bug", error=repr(bug))
 
-    async def run_flush(self) -> None:
+    async def run_flush(self, pulse: Pulse) -> None:
         """What was handed to the operating system reaches the disk, also when nothing comes after
         it, forever: messages (flush=async), and what groups did, which is told only then."""
-        messages, pulls = self._store.messages, self._store.pulls
         while True:
-            await asyncio.sleep(self._flush_interval_s)
-            due = [messages.sync_due] if messages.synced_offset < messages.safe_offset else []
-            if pulls.failed is None and pulls.synced_offset < pulls.end:
-                due.append(pulls.sync_due)
-            for sync in due:
+            await pulse.until(lambda: bool(self._unsynced()), after_s=self._flush_interval_s)
+            for sync in self._unsynced():
                 try:
                     await self._committer.alone(sync)
                 except TernError as error:
                     log.error("flush failed", reason=error.message)
+
+    def _unsynced(self) -> list[Callable[[], None]]:
+        messages, pulls = self._store.messages, self._store.pulls
+        due = [messages.sync_due] if messages.synced_offset < messages.safe_offset else []
+        if pulls.failed is None and pulls.synced_offset < pulls.end:
+            due.append(pulls.sync_due)
+        return due
 
     async def run_index(self) -> None:
         """What was stored becomes findable by id and key, on a thread of its own, forever. And it

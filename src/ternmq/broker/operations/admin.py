@@ -21,6 +21,7 @@ from ternmq.core.retry import ATTEMPTS_MAX, check_policy
 from ternmq.discovery.directory import Directory
 from ternmq.discovery.hidden_topics import RESERVED, lane_topic
 from ternmq.rpc.address import join_address
+from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.wire.messages.groups import (
     ConsumerInfo,
@@ -92,10 +93,10 @@ class AdminCommands:
     def _find(self, request: GroupFind) -> list[ConsumerGroup]:
         return find_groups(self._groups, self._topics, request.topic, request.group)
 
-    async def create(self, request: GroupCreate) -> Group:
+    async def create(self, peer: Peer, request: GroupCreate) -> Group:
         check_name("group", request.group)
-        topic = await self._topics.get_or_create(request.topic)
-        group, new = await self._consumers.make_group(topic, request.group, request.start)
+        topic = await self._topics.get_or_create(request.topic, peer)
+        group, new = await self._consumers.make_group(topic, request.group, request.start, peer)
         if not new:
             raise AlreadyExists(
                 f"group {request.group!r} is on topic {request.topic!r} already; "

@@ -53,6 +53,18 @@ class KnownPlacement:
         self._noted = known.version
         return found if known.version <= found.version else await self._bring_forward(known, found)
 
+    def is_behind(self, known: Placement) -> bool:
+        """Has `keep` something to do: is the file older, or was the registry?"""
+        return (
+            known.version > self._noted
+            or bool(self._older_since)
+            or (bool(known.owners) and self._registered_version() < known.version)
+        )
+
+    def _registered_version(self) -> int:
+        registered = self._directory.placement()
+        return -1 if registered is None else registered.version
+
     async def keep(self, known: Placement) -> Placement:
         """Note it, and tell a registry that has an older one; returns what stands then."""
         loop = asyncio.get_running_loop()
@@ -60,7 +72,7 @@ class KnownPlacement:
             await loop.run_in_executor(None, self._write, known)
             self._noted = known.version
         registered = self._directory.placement()
-        if not known.owners or (registered is not None and registered.version >= known.version):
+        if not known.owners or self._registered_version() >= known.version:
             self._older_since = 0.0
         elif not self._older_since:
             self._older_since = loop.time()

@@ -26,6 +26,7 @@ from ternmq.broker.slots.known_placement import KnownPlacement
 from ternmq.broker.slots.open_transactions import OpenTransactionSlots
 from ternmq.broker.slots.peer_brokers import PeerBrokers
 from ternmq.core.errors import Moved, TernError
+from ternmq.core.lifecycle import Pulse
 from ternmq.core.log import LogThrottle, get_logger
 from ternmq.core.slots import SLOTS, slot_of
 from ternmq.storage.consume.consume_log import ConsumeLog
@@ -73,6 +74,8 @@ class Slots:
         self._inside: dict[int, None] = {}
         self._ticket = 0
         self._asked_at = 0.0
+        self._let_go_at = 0
+        """The version of the placement since which nothing waits for a former owner."""
         self._log_throttle = LogThrottle()
 
     async def start(self) -> None:
@@ -211,15 +214,23 @@ class Slots:
 
     # Step by step.
 
-    async def run(self) -> None:
+    async def run(self, pulse: Pulse) -> None:
         """Give up what closes; ask for what waits, beside it: who is asked may be away."""
+        steps = (
+            (self._closes, self._stop_storing),
+            (self._waits, self._ask),
+            (lambda: self._places.is_behind(self._placement), self._keep),
+        )
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_again_and_again(self._stop_storing), name="tern-slots")
-            tasks.create_task(_again_and_again(self._ask), name="tern-slots-ask")
-            tasks.create_task(_again_and_again(self._keep), name="tern-slots-keep")
+            for is_due, step in steps:
+                tasks.create_task(_again_and_again(pulse, is_due, step), name="tern-slots")
 
     async def _keep(self) -> None:
         self._learn(await self._places.keep(self._placement))
+
+    def _waits(self) -> bool:
+        """May a group have rows that are held back, or were when this placement came?"""
+        return bool(self._former) or self._let_go_at != self._placement.version
 
     async def _ask(self) -> None:
         for group in self._ordered():
@@ -229,16 +240,19 @@ class Slots:
         if self._former and loop.time() - self._asked_at >= SETTLED_S:
             await self._settle()
             self._asked_at = loop.time()
+        if not self._former:
+            self._let_go_at = self._placement.version
 
     def _ordered(self) -> list[ConsumerGroup]:
         return [group for group in self._groups if group.order is not None and not group.beside]
 
+    def _closes(self) -> bool:
+        self._look()
+        return any(self._may_store(slot) for slot in self._placement.closing)
+
     async def _stop_storing(self) -> None:
         """Steps 1 and 2 of `meta.placement`."""
-        self._look()
         closing = [slot for slot in self._placement.closing if self._may_store(slot)]
-        if not closing:
-            return
         last = self._ticket
         while any(ticket <= last for ticket in self._inside):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S / 10)
@@ -296,10 +310,12 @@ class Slots:
         return found
 
 
-async def _again_and_again(step: Callable[[], Awaitable[None]]) -> None:
+async def _again_and_again(
+    pulse: Pulse, is_due: Callable[[], bool], step: Callable[[], Awaitable[None]]
+) -> None:
     seldom = LogThrottle()
     while True:
-        await asyncio.sleep(LOOK_S)
+        await pulse.until(is_due, after_s=LOOK_S)
         try:
             await step()
             seldom.over()

@@ -7,18 +7,18 @@ logged, counted, and kept for a person to decide for `parked_ms`; then it is rol
 transactions are not asked about; they end by themselves when they expire.
 """
 
-import asyncio
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ternmq.batch.readable import read_or
+from ternmq.batch.readable import properties_to_send, read_or
 from ternmq.batch.view import BatchView
 from ternmq.broker.config import BrokerConfig
 from ternmq.broker.limits.slices import Slices
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.core.errors import BadRequest, TernError
+from ternmq.core.lifecycle import Pulse
 from ternmq.core.log import get_logger
 from ternmq.core.units import DAY_MS
 from ternmq.discovery.directory import Directory
@@ -124,16 +124,19 @@ class CheckBack:
 
     # The timer
 
-    async def run(self) -> None:
+    async def run(self, pulse: Pulse) -> None:
         """Do what is due, forever."""
         while True:
-            await asyncio.sleep(TICK_S)
+            await pulse.until(self._is_due, after_s=TICK_S)
             try:
                 await self.tick()
             except TernError as error:
                 log.warning("a transaction waits", reason=error.message)
             except Exception as bug:  # One transaction's bug must not stop the others.
                 log.error("checking transactions failed by a bug", error=repr(bug))
+
+    def _is_due(self) -> bool:
+        return bool(self._halves.fresh) or (bool(self._due) and self._due[0][0] <= self._now_ms())
 
     async def tick(self) -> None:
         now = self._now_ms()
@@ -203,7 +206,7 @@ class CheckBack:
             opened_at_ms=one.opened_at_ms,
             message_id=read_or(view.message_id, 0, ""),
             key=read_or(view.key, 0, None),
-            properties=read_or(view.properties, 0, {}),
+            properties=properties_to_send(view, 0),
         )
         peer.push(Command.CHECK, pack(question))
 

@@ -67,6 +67,28 @@ def list_keys(
     )
 
 
+@app.command()
+def rewrap(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    master_key: Annotated[
+        str, typer.Option(help="Name of the master key that shall wrap all of them.")
+    ],
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Wrap all data keys of a topic by another master key; both are in TERN_KEYS. Messages stay as
+    they are. When it is done for every topic, the old master key is needed for nothing."""
+
+    async def job(mq: "Client") -> int:
+        return await mq.admin.rewrap_keys(topic, master_key)
+
+    done = use(url, job)
+    if as_json:
+        show_json({"topic": topic, "master_key": master_key, "rewrapped": done})
+    else:
+        say(f"{done} data key(s) of {topic} are wrapped by {master_key} now")
+
+
 def erase(
     subject: Annotated[str, typer.Option(help="As it was given to send(subject=…).")],
     topic: Annotated[str, typer.Option(help="Only in this topic; else in all.")] = "",

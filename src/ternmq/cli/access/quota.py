@@ -63,6 +63,8 @@ NAMES = {
     "loop": "loop_percent",
     "topics": "topics_max",
     "halves": "halves_max",
+    "groups": "groups_max",
+    "delayed": "delayed_max",
 }
 """As they are typed, and as they are stored."""
 
@@ -85,12 +87,14 @@ def change(
     loop: Annotated[str | None, typer.Option(help="Share of a server's time: 10%.")] = None,
     topics: Annotated[str | None, typer.Option(help="Topics that it made.")] = None,
     halves: Annotated[str | None, typer.Option(help="Open transactions.")] = None,
+    groups: Annotated[str | None, typer.Option(help="Consumer groups that it made.")] = None,
+    delayed: Annotated[str | None, typer.Option(help="Messages that are not due yet.")] = None,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
     """Change the quotas of a user; none: no limit, default: what everybody ('*') has."""
     typed = (connections, connects, rate, bytes_rate, consume_rate, consume_bytes, in_flight)
-    more = (waiting, loop, topics, halves)
+    more = (waiting, loop, topics, halves, groups, delayed)
     wanted = {
         stored: read_value(stored, text)
         for stored, text in zip(NAMES.values(), (*typed, *more), strict=True)

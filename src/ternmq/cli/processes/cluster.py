@@ -68,12 +68,11 @@ def cluster(
     stops all of them. Started again on the same folder it goes on as the cluster that it was; it
     may grow.
     """
-    import uvloop
-
     from ternmq.cli.processes.cluster_folder import is_secured, keep_shape, settle_shape
     from ternmq.cli.processes.cluster_plan import SECRET_FILE, Extra, make_plan
     from ternmq.cli.processes.lock import locked
     from ternmq.cli.processes.node import PRIVATE
+    from ternmq.core.process import run_loop
     from ternmq.node.node_secret import make_node_secret
 
     _check_config(config)
@@ -92,7 +91,7 @@ def cluster(
         keep_shape(folder, shape)
         make_node_secret(folder / SECRET_FILE)
         files = _certificates(folder) if extra.tls else None
-        uvloop.run(_run(plan, folder, files, restart=restart))
+        run_loop(_run(plan, folder, files, restart=restart))
 
 
 def _check_config(config: Path | None) -> None:

@@ -57,10 +57,9 @@ def console(
     TERN_PASSWORD_FILE), and people log in. When it listens, one line `ready http://HOST:PORT`
     appears on stdout.
     """
-    import uvloop
-
     from ternmq.cli.terminal.logs import configure
     from ternmq.console.config import ConsoleConfig
+    from ternmq.core.process import run_loop
 
     configure(level="warning")
     config = ConsoleConfig(
@@ -75,7 +74,7 @@ def console(
         idle_s=parse_duration_ms(idle) / 1000,
         lasts_s=parse_duration_ms(lasts) / 1000,
     )
-    uvloop.run(_run(config))
+    run_loop(_run(config))
 
 
 def _issuer(

@@ -15,8 +15,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import uvloop
-
 from ternmq import __version__
 from ternmq.cli.processes.console_beside import console_beside, console_place
 from ternmq.cli.processes.lock import locked
@@ -26,6 +24,7 @@ from ternmq.cli.terminal.output import note, say
 from ternmq.core.clock import SystemClock
 from ternmq.core.lifecycle import report_bugs
 from ternmq.core.log import get_logger
+from ternmq.core.process import run_loop
 from ternmq.discovery.url import with_tls_files
 from ternmq.node.addresses import node_url
 from ternmq.node.all_in_one import serving_node
@@ -156,7 +155,7 @@ def _run(config: NodeConfig, server: ServerProcess) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_many_files()
     try:
-        uvloop.run(_until_asked(config, server))
+        run_loop(_until_asked(config, server))
     except BaseExceptionGroup as failed:
         raise _first_cause(failed) from failed
     return 0

@@ -50,12 +50,11 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check that this machine can use the node: ports, addresses, disk, clock, registry."""
-    import uvloop
-
     from ternmq.cli.terminal.logs import configure
+    from ternmq.core.process import run_loop
 
     configure(level="error")
-    findings = uvloop.run(_reach(url) if from_client else _examine(url))
+    findings = run_loop(_reach(url) if from_client else _examine(url))
     show_report(findings, as_json=as_json)
 
 

@@ -103,10 +103,9 @@ def use(
     `leaves`: SIGTERM cancels the job like Ctrl-C, so that it can leave its group; a second one ends
     the process. Only for jobs that never block the loop: they would not hear the first.
     """
-    import uvloop
-
     from ternmq.cli.terminal.logs import configure
     from ternmq.client.client import connect
+    from ternmq.core.process import run_loop
 
     configure(level="warning")
 
@@ -135,7 +134,7 @@ def use(
             return await job(mq)
 
     try:
-        return uvloop.run(connected())
+        return run_loop(connected())
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except asyncio.CancelledError:

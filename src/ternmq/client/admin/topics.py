@@ -47,6 +47,7 @@ from ternmq.wire.record import Record
 BODY_SIZE_MAX = 4 * MIB
 TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
 
+REWRAPPED_AT_ONCE = 100
 FIGURES_AT_ONCE = 1_000
 
 log = get_logger()
@@ -141,8 +142,23 @@ class TopicAdmin(AdminCalls):
 
     async def topic_keys(self, topic: str) -> list[TopicKey]:
         """The data keys of an encrypted topic, newest first, without what is wrapped."""
-        asked = TopicKeyQuery(topic=topic)
-        return (await self._cluster.ask_meta(Command.TOPIC_KEY_LIST, asked, TopicKeys)).keys
+        found: list[TopicKey] = []
+        while True:
+            asked = TopicKeyQuery(topic=topic, before=found[-1].id if found else 0)
+            page = (await self._cluster.ask_meta(Command.TOPIC_KEY_LIST, asked, TopicKeys)).keys
+            found += page
+            if len(page) < asked.limit:
+                return found
+
+    async def rewrap_keys(self, topic: str, master_key: str) -> int:
+        """Wrap all data keys of a topic by this master key, so that the ones of before can go; this
+        client has all of them. Returns how many were wrapped by another one."""
+        ids = [key.id for key in await self.topic_keys(topic) if key.master_key != master_key]
+        done = 0
+        for first in range(0, len(ids), REWRAPPED_AT_ONCE):
+            part = ids[first : first + REWRAPPED_AT_ONCE]
+            done += await self._cluster.keyring.rewrap(topic, master_key, part)
+        return done
 
     async def erase(self, subject: str, topic: str = "") -> list[str]:
         """Delete the keys of a subject, in one topic or in all: every copy of every body that was

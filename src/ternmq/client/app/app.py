@@ -35,6 +35,7 @@ from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.transport.attempts import Attempts
 from ternmq.core.errors import BadRequest, Closed, TernError
 from ternmq.core.log import get_logger
+from ternmq.core.process import run_loop
 from ternmq.discovery.url import parse_url
 
 DRAIN_TIMEOUT_S = 30.0
@@ -126,10 +127,7 @@ class App:
 
     def run(self) -> None:
         """Run until SIGINT or SIGTERM; servers that are away at the start are waited for."""
-        import uvloop
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(self._run_until_signalled())
+        run_loop(self._run_until_signalled())
 
     async def _run_until_signalled(self) -> None:
         loop = asyncio.get_running_loop()

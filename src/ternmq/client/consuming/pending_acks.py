@@ -45,6 +45,14 @@ class PendingAcks:
         count += sum(each.end - each.first for each in self._others)
         return count + (self.end - self.first if self.end >= 0 else 0)
 
+    def leases(self) -> list[int]:
+        """The leases of all these rows, each once."""
+        found = dict.fromkeys(lease for lease, _, _ in self._acks)
+        found.update(dict.fromkeys(each.lease for each in self._others))
+        if self.end >= 0:
+            found[self.lease] = None
+        return list(found)
+
     def ack(self, lease: int, first: int, end: int) -> None:
         """Rows that do not extend the open range begin a new one."""
         if lease == self.lease and first == self.end:

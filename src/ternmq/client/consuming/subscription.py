@@ -4,9 +4,9 @@
    so a slow handler holds a bounded number of rows. A pull waits at the broker until there is
    something.
 2. The `AckSender` sends what became of rows.
-3. Leases are renewed while rows of them are held. After a reconnect the client presents what it
-   holds; rows of leases that are gone and not yet shown to the application are dropped, and rows
-   it has in hand are not shown a second time when they are delivered again (D5).
+3. Leases are renewed while rows of them are held, or settled and not yet told. After a reconnect
+   the client presents those; rows of leases that are gone and not yet shown to the application are
+   dropped, and rows it has in hand are not shown a second time when they are delivered again (D5).
 4. A lease counts from the moment in which it was asked for, by a clock that goes on while the
    process is stopped: who shows rows looks at it (`Delivery.until`), so nothing is begun that lay
    in a buffer or a socket for too long.
@@ -122,7 +122,7 @@ class Subscription:
     async def _join(self) -> None:
         plan = self._plan
         connection = await self._link.get()
-        held, asked_at = self._held.leases(), self._now()
+        held, asked_at = self._leases(), self._now()
         joined = await request(
             connection,
             Command.JOIN,
@@ -461,11 +461,16 @@ class Subscription:
             self._acks.send_now()
 
     def _renew_now(self) -> None:
-        leases = self._held.leases()
+        leases = self._leases()
         connection = self._connection
         if not leases or connection is None:
             return
         self._send_renewal(connection, leases, self._held.started(self._sink.unshown))
+
+    def _leases(self) -> list[int]:
+        """Of rows that are held, and of settled ones that the broker has not been told of: who
+        fails a million rows takes longer than a lease to say so."""
+        return list(dict.fromkeys([*self._held.leases(), *self._pending.leases()]))
 
     def _send_renewal(
         self, connection: Connection, leases: list[int], started: list[tuple[int, int, int]]

@@ -34,6 +34,7 @@ from ternmq.wire.messages.topics import (
     TopicKey,
     TopicKeyFind,
     TopicKeyMake,
+    TopicKeyRewrap,
     TopicKeys,
 )
 from ternmq.wire.numbers import Command
@@ -324,6 +325,30 @@ class Keyring:
         context = context_of(kept.master_key, kept.topic, kept.label)
         secret = await _by_service(kept.master_key, master.unwrap(kept.wrapped, context))
         return DataKey(kept.id, kept.topic, secret)
+
+    async def rewrap(self, topic: str, master_key: str, ids: Sequence[int]) -> int:
+        """Wrap these data keys of a topic by this master key; how many were not before. Both
+        master keys are here; erased ones are left out."""
+        master = self._masters.find(master_key, topic)
+        asked = TopicKeyFind(topic=topic, ids=list(ids))
+        done = 0
+        for kept in (await self._cluster.ask_meta(Command.TOPIC_KEY_FIND, asked, TopicKeys)).keys:
+            if kept.erased or kept.master_key == master_key:
+                continue
+            old = self._masters.find(kept.master_key, topic)
+            before = context_of(kept.master_key, topic, kept.label)
+            secret = await _by_service(kept.master_key, old.unwrap(kept.wrapped, before))
+            context = context_of(master_key, topic, kept.label)
+            wrapped = await _by_service(master_key, master.wrap(secret, context))
+            # What is deleted next is the only other way to it: it has to open.
+            if await _by_service(master_key, master.unwrap(wrapped, context)) != secret:
+                raise KeyNotFound(f"master key {master_key!r} does not give back what it wrapped")
+            wanted = TopicKeyRewrap(
+                topic=topic, id=kept.id, known=kept.wrapped, master_key=master_key, wrapped=wrapped
+            )
+            await self._cluster.ask_meta(Command.TOPIC_KEY_REWRAP, wanted, TopicKey)
+            done += 1
+        return done
 
     def _keep(self, where: dict[Any, HeldKey], name: object, found: DataKey | TernError) -> None:
         while len(where) >= KEYS_KEPT_MAX:

@@ -15,7 +15,6 @@ on the directory. A small file is kept in reserve: when the disk is full, giving
 for the notes that sending needs, and sending makes room for the rest. Synchronous, no network.
 """
 
-import fcntl
 import os
 import struct
 from bisect import bisect_left
@@ -211,6 +210,12 @@ def _record(kind: int, payload: list[Any]) -> bytes:
 
 
 def _take_lock(directory: Path) -> int:
+    try:
+        import fcntl  # Windows has none; only who wants a spool needs it.
+    except ImportError:
+        raise BadConfig(
+            "a spool needs a POSIX system; send without one, or through an outbox"
+        ) from None
     try:
         handle = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     except OSError as error:

@@ -10,7 +10,6 @@ Only messages that nobody waits for come here: who waits has the error and the m
 broker put aside over a limit is kept there. Never larger than `SIZE_MAX`.
 """
 
-import fcntl
 import json
 import os
 from base64 import b64decode, b64encode
@@ -25,7 +24,7 @@ from ternmq.client.model.stored_message import pack, read, unpack
 from ternmq.client.producing.accumulator import Row
 from ternmq.client.producing.producer import KeepUnsent
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadRequest, Corrupt, PutAside, SendUnknown, TernError
+from ternmq.core.errors import BadConfig, BadRequest, Corrupt, PutAside, SendUnknown, TernError
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
 from ternmq.core.log import get_logger
 from ternmq.core.units import GIB
@@ -153,6 +152,10 @@ def _lines(path: Path) -> list[UnsentMessage]:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Nobody else appends or takes meanwhile; held for moments only."""
+    try:
+        import fcntl  # Windows has none; only who keeps what was not sent needs it.
+    except ImportError:
+        raise BadConfig("a file of unsent messages needs a POSIX system") from None
     lock = path.with_name(f"{path.name}.lock")
     with lock.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

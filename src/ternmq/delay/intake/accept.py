@@ -142,6 +142,9 @@ class Acceptor:
             check_sealed(topic, frame.payload)
         if peer.use is not None:
             peer.use.check_sending(incoming.row_count, len(frame.payload))
+            if peer.use.quota.delayed_max:
+                now_ms = self._now_ms()
+                peer.use.delay(due_times(BatchView(frame.payload), now_ms).tolist(), now_ms)
         append = append_of(frame.payload, incoming, topic.id, self._now_ms(), peer.endpoints)
         self._store.names[topic.id] = topic.name
         pending = PendingAccept(append, peer, frame.correlation)

@@ -17,7 +17,6 @@ import numpy as np
 from ternmq.core.errors import BadRequest, Corrupt, NotMaster, TernError
 from ternmq.delay.hours.decision_book import CANCELLED, DISPATCHED, PENDING, STATE
 from ternmq.delay.hours.hour import Hour
-from ternmq.delay.hours.hour_index import times_of
 from ternmq.delay.operations.listing import (
     Hold,
     ListedRow,
@@ -25,9 +24,8 @@ from ternmq.delay.operations.listing import (
     Searched,
     contents,
     first_rows,
-    readable_ids,
+    in_records,
     search,
-    sender,
 )
 from ternmq.delay.timing.engine import Engine
 from ternmq.delay.timing.scheduler import Scheduler
@@ -63,6 +61,13 @@ class FoundRow(NamedTuple):
     row: ListedRow
 
 
+class GatheredIds(NamedTuple):
+    """Ids that are looked for with the next reading of an hour."""
+
+    ids: set[bytes]
+    searching: "asyncio.Task[dict[bytes, Searched]]"
+
+
 class DelayFinder:
     """The DELAY_FIND, DELAY_COUNT and DELAY_LEDGER commands; never changes anything."""
 
@@ -71,6 +76,9 @@ class DelayFinder:
         self._scheduler = scheduler
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tern-delay-find")
         self._closed = False
+        self._reading = asyncio.Lock()
+        self._gathered: dict[int, GatheredIds] = {}
+        """By hour."""
 
     # By id
 
@@ -105,35 +113,48 @@ class DelayFinder:
     async def _in_hour(self, hour: Hour, message_id: bytes) -> Searched:
         index = hour.index
         if index is None or not hour.loaded:
-            return await self._of_hour(
-                hour,
-                Searched([], 0),
-                search,
-                self._engine.store,
-                hour.start,
-                hour.length,
-                message_id,
-            )
-        found: list[ListedRow] = []
-        damaged = hour.damaged
-        for row in index.find(message_id):
-            record = int(index.records_of(np.array([row], np.uint32))[0])
-            offset, size, first_row = index.place(record)
-            view = await self._on_thread(self._engine.store.record, hour.start, offset, size)
-            inside = row - first_row  # May lie behind its end, where the next record is damaged.
-            ids = readable_ids(view, [inside]) if inside < view.count else []
-            if ids is None:
-                damaged += size
-            elif ids == [message_id]:
-                due_ms = int(times_of(view)[inside])
-                found.append(ListedRow(row, due_ms, view.topic_id, sender(view)))
-        return Searched(found, damaged)
+            gathered = self._gathered.get(hour.start)
+            if gathered is None:
+                ids: set[bytes] = set()
+                searching = asyncio.get_running_loop().create_task(self._search(hour, ids))
+                gathered = self._gathered[hour.start] = GatheredIds(ids, searching)
+            gathered.ids.add(message_id)
+            searched = await asyncio.shield(gathered.searching)
+            return searched.get(message_id, Searched([], 0))
+        rows = np.sort(np.array(index.find(message_id), np.uint32))
+        records, begins = np.unique(index.records_of(rows), return_index=True)
+        places = (
+            [
+                (index.place(int(record)), part.tolist())
+                for record, part in zip(records, np.split(rows, begins[1:]), strict=True)
+            ]
+            if len(rows)
+            else []
+        )
+        found = await self._on_thread(
+            in_records, self._engine.store, hour.start, places, message_id
+        )
+        return Searched(found.rows, found.damaged + hour.damaged)
+
+    async def _search(self, hour: Hour, ids: set[bytes]) -> dict[bytes, Searched]:
+        """One reading at a time. Who asks while another hour, or this one, is read waits for the
+        next reading together with all others: a crowd of questions costs as much as one."""
+        nothing: dict[bytes, Searched] = {}
+        async with self._reading:
+            del self._gathered[hour.start]
+            where = self._engine.store, hour.start, hour.length
+            return await self._of_hour(hour, nothing, search, *where, frozenset(ids))
 
     async def _whatever_became(self, query: DelayFind) -> DelayRows:
         """The messages of one id, also those that were decided about."""
         found: list[DelayRow] = []
+        holds: dict[int, Hold] = {}
         async for hour, row in self.by_id(query.id, query.topic, query.from_ms):
-            hold = await self._hold(hour)
+            if len(found) >= LIMIT_MAX:
+                break
+            if hour.start not in holds:
+                holds[hour.start] = await self._hold(hour)
+            hold = holds[hour.start]
             state = int(hold.states[row.row]) & STATE if row.row < len(hold.states) else PENDING
             moved = hold.moves.get(row.row)
             found.append(
@@ -154,7 +175,9 @@ class DelayFinder:
         found: list[DelayedContent] = []
         seen: set[int] = set()
         async for hour, _ in self.by_id(query.id, query.topic, query.due_at_ms):
-            if hour.start in seen or len(found) >= SHOWN_MAX:
+            if len(found) >= SHOWN_MAX:
+                break
+            if hour.start in seen:
                 continue
             seen.add(hour.start)
             wanted = ListingFilter(

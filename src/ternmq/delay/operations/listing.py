@@ -5,17 +5,18 @@ only what is asked for is kept. What became of the rows is handed in as it was a
 record that cannot be read (`batch.readable`) is listed with what of it can be; it holds up nothing.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from ternmq.batch.layout import Column, ColumnPart
-from ternmq.batch.readable import read_or, why_unreadable
+from ternmq.batch.readable import properties_to_send, read_or, why_unreadable
 from ternmq.batch.view import BatchView
 from ternmq.core.units import MIB
 from ternmq.delay.hours.decision_book import INTENDED, STATE
-from ternmq.delay.hours.hour_index import HourIndex, IndexedRows
+from ternmq.delay.hours.hour_index import HourIndex, IndexedRows, times_of
 from ternmq.delay.store.store import DelayStore
 from ternmq.wire.messages.delays import DelayedContent, DelayRow
 
@@ -66,27 +67,54 @@ class ListingFilter:
     """Only rows that cannot go out because their record cannot be read."""
 
 
-def search(store: DelayStore, start: int, length: int, message_id: bytes) -> Searched:
-    """The rows that have this id, whatever became of them."""
-    found: list[ListedRow] = []
+def search(
+    store: DelayStore, start: int, length: int, message_ids: Collection[bytes]
+) -> dict[bytes, Searched]:
+    """The rows that have these ids, whatever became of them, in one reading of the hour."""
+    found: dict[bytes, list[ListedRow]] = {id_: [] for id_ in message_ids}
+    unread = dict.fromkeys(message_ids, 0)
     at, damaged = 0, 0
     while at < length:
         step = store.derivation.schedule_log.read(start, at, length)
         for entry in step.entries:
             index = HourIndex()
             index.add(entry)
-            if rows := index.find(message_id):
-                view = store.record(start, entry.offset, entry.size)
-                ids = readable_ids(view, [row - entry.first_row for row in rows])
-                damaged += view.size if ids is None else 0
-                app = sender(view)
-                found += [
-                    ListedRow(row, int(entry.due_ms[row - entry.first_row]), entry.topic_id, app)
-                    for row, its_id in zip(rows, ids or (), strict=ids is not None)
-                    if its_id == message_id
-                ]
+            for wanted in message_ids:
+                if not (rows := index.find(wanted)):
+                    continue
+                place = (entry.offset, entry.size, entry.first_row)
+                here = in_records(store, start, [(place, rows)], wanted)
+                found[wanted] += here.rows
+                unread[wanted] += here.damaged
         at = step.upto
         damaged += step.damaged
+    return {id_: Searched(rows, damaged + unread[id_]) for id_, rows in found.items()}
+
+
+def in_records(
+    store: DelayStore,
+    start: int,
+    places: list[tuple[tuple[int, int, int], list[int]]],
+    message_id: bytes,
+) -> Searched:
+    """Which of some rows of an hour have this id; a place is offset, size and first row. Each
+    record is read once, however many messages of one id are in it."""
+    found: list[ListedRow] = []
+    damaged = 0
+    for (offset, size, first_row), rows in places:
+        view = store.record(start, offset, size)
+        # A row may lie behind the end of its record, where the next one is damaged.
+        there = [row for row in rows if row - first_row < view.count]
+        ids = readable_ids(view, [row - first_row for row in there])
+        if ids is None:
+            damaged += size
+            continue
+        app, due_ms = sender(view), times_of(view)
+        found += [
+            ListedRow(row, int(due_ms[row - first_row]), view.topic_id, app)
+            for row, its_id in zip(there, ids, strict=True)
+            if its_id == message_id
+        ]
     return Searched(found, damaged)
 
 
@@ -119,7 +147,7 @@ def _content(store: DelayStore, hour: Hold, place: np.void) -> DelayedContent:
         body=read_or(view.body, inside, b"")[:BODY_SIZE_MAX],
         tag=read_or(view.tag, inside, None),
         order_key=read_or(view.order_key, inside, None),
-        properties=read_or(view.properties, inside, {}),
+        properties=properties_to_send(view, inside),
         app=read_or(view.origin_app, inside, ""),
     )
 

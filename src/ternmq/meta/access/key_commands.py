@@ -19,7 +19,14 @@ from pathlib import Path
 
 import msgspec
 
-from ternmq.core.errors import BadRequest, Conflict, OverLimit, TernError, TopicNotFound
+from ternmq.core.errors import (
+    BadRequest,
+    Conflict,
+    KeyNotFound,
+    OverLimit,
+    TernError,
+    TopicNotFound,
+)
 from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import KEY_PREFIX, key_owner, key_topic
@@ -33,11 +40,13 @@ from ternmq.wire.messages.topics import (
     TopicKeyFind,
     TopicKeyMake,
     TopicKeyQuery,
+    TopicKeyRewrap,
     TopicKeys,
     TopicSettings,
 )
 from ternmq.wire.record import Record
 
+LISTED_MAX = 1_000
 KEYS_MAX = 100_000
 """Data keys of a cluster: each meta server has them in memory."""
 WRAPPED_SIZE_MAX = 2_048
@@ -65,6 +74,8 @@ class KeyCommands:
         self._erased = _read_erased(self._file)
         self._by_id: dict[int, Topic] = {}
         self._by_digest: dict[str, set[str]] = {}
+        self._by_owner: dict[str, set[int]] = {}
+        """Numbers of keys by topic."""
         for topic in directory.topics():
             self._learn(topic)
         directory.on_topic_changed(self._learn)
@@ -120,13 +131,34 @@ class KeyCommands:
 
     async def list(self, wanted: TopicKeyQuery) -> Record:
         """Without what is wrapped."""
-        chosen = [
-            msgspec.structs.replace(key_record(topic), wrapped=b"")
-            for topic in self._by_id.values()
-            if key_owner(topic.name)[0] == wanted.topic and topic.id not in self._erased
-        ]
-        chosen.sort(key=lambda key: key.id, reverse=True)
-        return TopicKeys(keys=chosen[: max(0, wanted.limit)])
+        held = self._by_owner.get(wanted.topic, set()) - self._erased
+        chosen = sorted((id for id in held if not 0 < wanted.before <= id), reverse=True)
+        page = chosen[: max(0, min(wanted.limit, LISTED_MAX))]
+        return TopicKeys(
+            keys=[msgspec.structs.replace(key_record(self._by_id[id]), wrapped=b"") for id in page]
+        )
+
+    async def rewrap(self, wanted: TopicKeyRewrap) -> Record:
+        """Keep a key as another master key wraps it. Who can unwrap it says that it is the same:
+        nobody here could tell. One that was erased, or changed meanwhile, stays what it is."""
+        if not 1 <= len(wanted.wrapped) <= WRAPPED_SIZE_MAX or not wanted.master_key:
+            raise BadRequest(f"a wrapped key has 1 to {WRAPPED_SIZE_MAX} bytes, and a master key")
+        held = self._by_id.get(wanted.id)
+        if held is None or wanted.id in self._erased or key_owner(held.name)[0] != wanted.topic:
+            raise KeyNotFound(f"topic {wanted.topic!r} has no data key {wanted.id}")
+        entry = KeptEntry(master_key=wanted.master_key, wrapped=wanted.wrapped)
+        line = msgspec.json.encode(entry).decode()
+        known = wanted.known
+
+        def change(settings: TopicSettings) -> TopicSettings:
+            if not settings.apps or kept_entry(settings).wrapped != known:
+                raise Conflict(f"data key {wanted.id} was changed meanwhile: ask for it again")
+            return TopicSettings(closed=True, apps=[line])
+
+        changed = self._directory.change_topic(held.name, change)
+        topic = await self._directory.news.in_time(changed)
+        self._learn(topic)
+        return key_record(topic)
 
     async def erase(self, wanted: KeyErase) -> Record:
         """Delete the keys of a subject; done when the registry has it on its disk."""
@@ -159,7 +191,8 @@ class KeyCommands:
             self._forget(topic)
         else:
             self._by_id[topic.id] = topic
-            label = key_owner(topic.name)[1]
+            owner, label = key_owner(topic.name)
+            self._by_owner.setdefault(owner, set()).add(topic.id)
             if label.startswith("s"):
                 self._by_digest.setdefault(label[1:], set()).add(topic.name)
 
@@ -174,18 +207,28 @@ class KeyCommands:
     def _forget(self, topic: Topic) -> None:
         if topic.name.startswith(KEY_PREFIX):
             self._by_id.pop(topic.id, None)
-            digest = key_owner(topic.name)[1][1:]
+            owner, label = key_owner(topic.name)
+            ids = self._by_owner.get(owner, set())
+            ids.discard(topic.id)
+            if not ids:
+                self._by_owner.pop(owner, None)
+            digest = label[1:]
             names = self._by_digest.get(digest, set())
             names.discard(topic.name)
             if not names:
                 self._by_digest.pop(digest, None)
 
 
+def kept_entry(settings: TopicSettings) -> KeptEntry:
+    """What the settings of such a topic say."""
+    return msgspec.json.decode(settings.apps[0], type=KeptEntry)
+
+
 def key_record(topic: Topic) -> TopicKey:
     """A key from the topic that keeps it."""
     owner, label = key_owner(topic.name)
     try:
-        entry = msgspec.json.decode(topic.settings.apps[0], type=KeptEntry)
+        entry = kept_entry(topic.settings)
     except (IndexError, msgspec.DecodeError, msgspec.ValidationError):
         raise TernError(
             f"data key {topic.id} of {owner!r} cannot be read in the registry"

@@ -65,7 +65,7 @@ class Registration:
         await self._known.wait()
 
     async def mark(self) -> None:
-        while True:
+        while self._apart:
             self._marked = self._clock.monotonic()
             await asyncio.sleep(MARK_S)
 

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from ternmq.core.errors import Conflict, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
-from ternmq.discovery.hidden_topics import ACCESS_PREFIX
+from ternmq.discovery.hidden_topics import ACCESS_PREFIX, TOLD_PREFIXES
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
@@ -234,7 +234,7 @@ class RemoteDirectory(TopicTable, StandingTable):
             self._unname(before)  # One that was deleted is out of the table by now.
         self._topics[topic.name] = topic
         known = before is not None and before.id == topic.id
-        if before != topic and (known or topic.name.startswith(ACCESS_PREFIX)):
+        if before != topic and (known or topic.name.startswith(TOLD_PREFIXES)):
             self._tell_changed(topic)
 
     def _forget(self, topic: Topic) -> None:

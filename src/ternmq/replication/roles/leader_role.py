@@ -274,8 +274,8 @@ async def _serve(
 async def hand_over(context: MemberContext, leader: Leader, request: Handover) -> HandedOver:
     """The HANDOVER command: messages wait, the other catches up, the registry makes it master."""
     loop = asyncio.get_running_loop()
-    began = loop.time()
     target = await _successor(leader, request.member_id)
+    began = loop.time()  # Until here messages were taken.
     leader.pause(True)
     try:
         async with asyncio.timeout(HAND_OVER_S):

@@ -45,7 +45,7 @@ NAME_SIZE_MAX = 255
 
 _BATCHES = frozenset(map(int, (Command.PUBLISH, Command.PUBLISH_ONCE, Command.HALF)))
 _FREE = frozenset(map(int, (Command.PULL, Command.ACK, Command.RENEW, Command.LEAVE)))
-_MAKES_TOPICS = frozenset(map(int, (*_BATCHES, Command.JOIN)))
+_MAKES_TOPICS = frozenset(map(int, (*_BATCHES, Command.JOIN, Command.GROUP_CREATE)))
 _WAITED_FOR = (Action.SUBSCRIBE, Action.READ)
 _WRITTEN_DOWN = (Action.OPERATE, Action.MANAGE, Action.CLUSTER, Action.GRANT)
 _TOPIC_SIZE_AT, _APP_SIZE_AT, _BUFFERS_AT = 200, 201, 202
@@ -59,6 +59,9 @@ class TopicFacts(Protocol):
 
     def owners(self, hidden: str, action: Action) -> list[Right] | None:
         """By which rights a topic of our own is reached for this; None: by none."""
+
+    def letter_owners(self, group: str) -> list[Right]:
+        """By which rights the dead letters of a group are."""
 
     def silent_s(self) -> float:
         """For how long no registry was heard."""
@@ -271,7 +274,9 @@ class Guard:
 
     def _need(self, peer: Peer, rights: Rights, action: Action, kind: str, name: str) -> None:
         needed: Iterable[Right] = [(action, kind, name)]
-        if kind == "topic" and name.startswith("%"):
+        if kind == "letters":
+            needed = self._topics.letter_owners(name)
+        elif kind == "topic" and name.startswith("%"):
             owners = self._topics.owners(name, action)
             if owners is None:
                 raise Forbidden(f"{name!r} belongs to the servers")

@@ -6,12 +6,13 @@ limits of topics are; the time that its requests have the loop is one too, in mi
 of the cluster have no user, and so no quota. Nothing is counted per message.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec.structs import asdict, replace
 
 from ternmq.core.errors import BadRequest, OverLimit
+from ternmq.security.access.delayed_rows import DelayedRows
 from ternmq.security.access.token_bucket import Gate, TokenBucket, with_rate
 from ternmq.wire.messages.limits import Quota
 
@@ -76,6 +77,7 @@ class UserUse:
         "_now",
         "connections",
         "consuming",
+        "delayed",
         "held",
         "name",
         "quota",
@@ -97,6 +99,8 @@ class UserUse:
         self.sending: Gate | None = None
         self.consuming: Gate | None = None
         """None: without a limit."""
+        self.delayed: DelayedRows | None = None
+        """Counted by a delay server where there is such a quota."""
         self._connects: TokenBucket | None = None
         self._loop: TokenBucket | None = None
         self.quota = Quota()
@@ -182,6 +186,20 @@ class UserUse:
         """May it make one more of what stays? Raises `OverLimit`."""
         if most and there >= most:
             raise self._over(f"has its {most} {what}", f"{what} N")
+
+    def delay(self, due_ms: Sequence[int], now_ms: int) -> None:
+        """More messages for later; raises `OverLimit` where it has too many."""
+        most = self.quota.delayed_max
+        if not most:
+            self.delayed = None
+            return
+        if self.delayed is None:
+            self.delayed = DelayedRows()
+        self.delayed.pass_to(now_ms)
+        if self.delayed.there + len(due_ms) > most:
+            there = self.delayed.there
+            raise self._over(f"has {there} of its {most} messages for later", "delayed N")
+        self.delayed.add(due_ms)
 
     def _over(self, what: str, option: str, wait_s: float = 0.0) -> OverLimit:
         details = {"wait_ms": int(wait_s * 1000) + 1} if wait_s else {}

@@ -11,7 +11,7 @@ reader. Never caches, never retries, never decides.
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -26,7 +26,24 @@ LOOK_SIZE = 256 * KIB
 STAT_EVERY = 100
 ROOM = 8 * MIB
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# What only Linux has, and what stands in elsewhere: a reader thread, fsync, a longer file.
 _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+
+
+def _best_sync() -> Callable[[int], object]:
+    """What puts content and size of a file onto the disk here; fsync of macOS does not."""
+    if hasattr(os, "fdatasync"):
+        return os.fdatasync
+    try:
+        import fcntl
+
+        full = fcntl.F_FULLFSYNC  # type: ignore[attr-defined]
+    except (ImportError, AttributeError):
+        return os.fsync
+    return lambda fd: fcntl.fcntl(fd, full)
+
+
+_sync = _best_sync()
 
 
 class File(Protocol):
@@ -166,6 +183,8 @@ class RealFile:
             raise translated(error, "reading", self.path) from error
 
     def pread_nowait(self, size: int, offset: int) -> bytearray | None:
+        if not _RWF_NOWAIT:
+            return None  # Not to be had without waiting here.
         data = bytearray(size)
         try:
             done = os.preadv(self._fd, [data], offset, _RWF_NOWAIT)
@@ -177,7 +196,7 @@ class RealFile:
 
     def sync(self) -> None:
         try:
-            os.fdatasync(self._fd)
+            _sync(self._fd)
         except OSError as error:
             raise translated(error, "syncing", self.path) from error
 
@@ -189,7 +208,10 @@ class RealFile:
 
     def extend(self, size: int) -> None:
         try:
-            os.posix_fallocate(self._fd, 0, size)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._fd, 0, size)
+            else:
+                os.ftruncate(self._fd, size)
         except OSError as error:
             raise translated(error, "making room in", self.path) from error
 

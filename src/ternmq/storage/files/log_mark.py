@@ -28,6 +28,7 @@ from ternmq.core.log import get_logger
 from ternmq.storage.files.disk import Disk, File, write_all
 from ternmq.storage.files.sealed import seal, unseal
 
+MARK_SUFFIX = ".mark"
 MAGIC = b"MARK"
 VERSION = 1
 FIELDS = struct.Struct("<QQQ")

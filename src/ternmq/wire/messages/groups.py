@@ -41,6 +41,8 @@ class GroupSettings(Record, frozen=True):
     """Ordered consumers: 'retry' in place, or 'stop' the key until an operator lets it go on."""
     priority: bool = False
     """Higher priorities first, within a window; not for ordered consumers."""
+    made_by: str = ""
+    """The user that it counts for; empty: nobody's."""
 
 
 class GroupSet(Record, frozen=True):

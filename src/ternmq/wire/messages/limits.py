@@ -110,6 +110,10 @@ class Quota(Record, frozen=True):
     """That it made and that are there."""
     halves_max: Number | None = None
     """Open transactions of its applications."""
+    groups_max: Number | None = None
+    """Consumer groups that it made and that are there."""
+    delayed_max: Number | None = None
+    """Messages that it sent for later and that are not due yet."""
 
 
 class UserSet(Record, frozen=True):

@@ -125,6 +125,19 @@ class TopicKeyQuery(Record, frozen=True):
 
     topic: str
     limit: Number = 1_000
+    before: Number = 0
+    """Only keys with lower numbers; 0: all."""
+
+
+class TopicKeyRewrap(Record, frozen=True):
+    """The same data key, wrapped by another master key; only if it is wrapped as `known` says."""
+
+    topic: str
+    id: Number
+    known: bytes
+    """What was wrapped, as the registry had it."""
+    master_key: str
+    wrapped: bytes
 
 
 class KeyErase(Record, frozen=True):

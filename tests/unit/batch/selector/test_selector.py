@@ -15,7 +15,8 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import Column, ColumnPart
 from ternmq.batch.selector import columns
 from ternmq.batch.selector.builder import DEPTH_MAX, ITEMS_MAX, TERMS_MAX
-from ternmq.batch.selector.selector import LENGTH_MAX, Selector
+from ternmq.batch.selector.grammar import LENGTH_MAX
+from ternmq.batch.selector.selector import Selector
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadFilter, Corrupt, ProtocolError
 from tests.unit.batch.builders import a_batch

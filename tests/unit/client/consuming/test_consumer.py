@@ -383,13 +383,13 @@ async def test_where_to_start_is_told(
 
 
 async def test_a_start_without_effect_is_warned_about(
-    broker: FakeBroker, mq: ternmq.Client, capsys: pytest.CaptureFixture[str]
+    broker: FakeBroker, mq: ternmq.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.known_group = True
     async with mq.consumer("orders", group="billing", start="latest"):
         pass
 
-    assert "start has no effect" in capsys.readouterr().err
+    assert "start has no effect" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ternmq.core.clock import SystemClock
-from ternmq.core.errors import BadRequest, Conflict, OverLimit, TernError, TopicNotFound
+from ternmq.core.errors import (
+    BadRequest,
+    Conflict,
+    KeyNotFound,
+    OverLimit,
+    TernError,
+    TopicNotFound,
+)
 from ternmq.meta.access.key_commands import ERASED_FILE, KeyCommands
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.wire.messages.topics import (
@@ -24,6 +32,7 @@ from ternmq.wire.messages.topics import (
     TopicKeyFind,
     TopicKeyMake,
     TopicKeyQuery,
+    TopicKeyRewrap,
     TopicKeys,
     TopicSettings,
 )
@@ -220,3 +229,39 @@ async def test_a_wrong_erase_is_refused(opener: Opener, tmp_path: Path) -> None:
             await keys.erase(KeyErase(digest="customer-17"))
         with pytest.raises(BadRequest, match="at most 1000"):
             await keys.find(TopicKeyFind(topic="orders", ids=[1] * 1_001))
+
+
+async def test_a_key_is_wrapped_again_by_who_knew_it_and_an_erased_one_stays_erased(
+    opener: Opener, tmp_path: Path
+) -> None:
+    async with serving_keys(opener, tmp_path) as (_, keys):
+        made = await make_key(keys, SUBJECT)
+        wanted = TopicKeyRewrap(
+            topic="orders", id=made.id, known=b"wrapped-1", master_key="next", wrapped=b"again"
+        )
+        with pytest.raises(KeyNotFound):
+            await keys.rewrap(msgspec.structs.replace(wanted, topic="pay"))
+        await keys.rewrap(wanted)
+        assert await find_keys(keys, "orders", made.id) == [(made.id, b"again", False)]
+        with pytest.raises(Conflict, match="changed meanwhile"):
+            await keys.rewrap(wanted)
+
+        await keys.erase(KeyErase(digest=DIGEST))
+        with pytest.raises(KeyNotFound):
+            await keys.rewrap(msgspec.structs.replace(wanted, known=b"again"))
+        assert await find_keys(keys, "orders", made.id) == [(made.id, b"", True)]
+
+
+async def test_keys_are_listed_in_pages_from_the_newest_on(opener: Opener, tmp_path: Path) -> None:
+    async with serving_keys(opener, tmp_path) as (_, keys):
+        labels = [f"s{number:064x}" for number in range(3)]
+        made = [
+            (await make_key(keys, msgspec.structs.replace(SUBJECT, label=label))).id
+            for label in labels
+        ]
+        first = await keys.list(TopicKeyQuery(topic="orders", limit=2))
+        assert isinstance(first, TopicKeys)
+        assert [key.id for key in first.keys] == [made[2], made[1]]
+        rest = await keys.list(TopicKeyQuery(topic="orders", limit=2**60, before=made[1]))
+        assert isinstance(rest, TopicKeys)
+        assert [key.id for key in rest.keys] == [made[0]]

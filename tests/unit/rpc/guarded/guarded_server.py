@@ -72,6 +72,9 @@ class Topics:
         looks = hidden == "%dead.g" and action is Action.READ
         return [(Action.OPERATE, "group", "g")] if looks else None
 
+    def letter_owners(self, group: str) -> list[Right]:
+        return [(Action.OPERATE, "group", group)]
+
     def silent_s(self) -> float:
         return self.silent
 
