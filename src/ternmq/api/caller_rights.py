@@ -101,8 +101,10 @@ class CallerRights:
     def operates(self, topic: str, group: str) -> bool:
         return self.may_all([(Action.OPERATE, "topic", topic), (Action.OPERATE, "group", group)])
 
-    def opens_letters(self, group: str) -> bool:
-        return self.may(Action.OPERATE, "group", group)
+    def opens_letters(self, group: str, topics: Iterable[str] = ()) -> bool:
+        """Dead letters of a group that has some from these topics."""
+        of_topics = [(Action.OPERATE, "topic", topic) for topic in topics]
+        return self.may_all([(Action.OPERATE, "group", group), *of_topics])
 
     def opens_refused(self, topic: str) -> bool:
         return self.may(Action.OPERATE, "topic", topic)

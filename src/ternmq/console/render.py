@@ -32,6 +32,7 @@ MENU = (
     ("clients", "/clients", "Clients", "g k"),
     ("cluster", "/cluster", "Cluster", "g c"),
     ("access", "/access", "Access", "g u"),
+    ("requests", "/requests", "Requests", "g r"),
     ("api", "/api", "HTTP API", "g a"),
 )
 THEMES = ("light", "dark")
@@ -41,9 +42,18 @@ def leads_somewhere(section: str, rights: CallerRights) -> bool:
     """Is there anything on that page for this person?"""
     if section == "clients":
         return rights.runs_cluster
-    if section == "access":
+    if section in ("access", "requests"):
         return bool(rights.user)
     return section != "delayed" or rights.has_line(Action.DELAY)
+
+
+def letters_from(snapshot: Snapshot) -> dict[str, list[str]]:
+    """Of each group with dead letters, the topics that they are from."""
+    found: dict[str, list[str]] = {}
+    for view in snapshot.groups.values():
+        if view.dead:
+            found.setdefault(view.name, []).append(view.topic)
+    return found
 
 
 class Renderer:
@@ -90,7 +100,11 @@ class Renderer:
 
     def _facts(self, console: Console, asked: AskedUrl, page: ShownPage) -> dict[str, Any]:
         snapshot: Snapshot = console.watch.snapshot
-        asked_of = {"can": console.rights, "why_not": partial(why_not, console.rights)}
+        asked_of = {
+            "can": console.rights,
+            "why_not": partial(why_not, console.rights),
+            "letters_from": letters_from(snapshot),
+        }
         return {
             "page": page,
             "asked": asked,

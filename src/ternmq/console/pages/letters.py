@@ -15,15 +15,17 @@ TOPICS_SHOWN = 5
 async def dead_list(console: Console, asked: AskedUrl) -> ShownPage:
     """Groups that ever had dead letters, and how many are open."""
     dead: dict[str, int] = {}
+    topics: dict[str, list[str]] = {}
     for view in console.watch.snapshot.groups.values():
         if view.dead:
             dead[view.name] = dead.get(view.name, 0) + view.dead
+            topics.setdefault(view.name, []).append(view.topic)
     names = sorted(dead, key=lambda name: -dead[name])[:LISTED_MAX]
     rows = [
         (
             name,
             await LetterBox(mq=console.mq, group=name).count()
-            if console.rights.opens_letters(name)
+            if console.rights.opens_letters(name, topics[name])
             else None,
             dead[name],
         )
