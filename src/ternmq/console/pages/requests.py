@@ -27,7 +27,7 @@ WORDS = {"open": "waits", "approved": "approved", "refused": "refused"}
 
 
 class AccessRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody asked for, and what became of it."""
+    """A right that a person asked for, and what became of it."""
 
     user: str
     right: str
