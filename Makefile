@@ -68,6 +68,7 @@ test-long: install test-tools ## Run the tests that take minutes
 
 check: install ## Format, lint, types, layers, and the rules the repository has for itself
 	$(BIN)/python scripts/make_sync.py --check
+	$(BIN)/python scripts/make_gateway_protocol.py --check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

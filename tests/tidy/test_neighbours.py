@@ -16,6 +16,7 @@ AWAY_FROM_ITS_IMPORTER = {
     "A server; `node` makes it a process.": {"broker/server", "delay/server", "meta/server"},
     "A process; `tern` starts it.": {
         "console/process",
+        "gateway/process",
         "node/broker_process",
         "node/delay_process",
         "node/meta_process",

@@ -27,7 +27,7 @@ from ternmq.cli.messages import (
     trace,
     unsent,
 )
-from ternmq.cli.processes import cluster, console, settings, up
+from ternmq.cli.processes import cluster, console, gateway, settings, up
 from ternmq.cli.servers import (
     backup,
     bench,
@@ -63,6 +63,7 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.command("cluster")(cluster.cluster)
 app.command("console")(console.console)
+app.add_typer(gateway.app, name="gateway", cls=HintingGroup)
 app.command("status")(status.status)
 app.command("figures")(figures.figures)
 app.add_typer(meta.app, name="meta", cls=HintingGroup)

@@ -81,6 +81,15 @@ class NodeConfig:
         bool,
         about("`tern up` runs the web console beside it, on loopback, on the first port plus 80"),
     ] = True
+    rocketmq_port: Annotated[
+        int,
+        about(
+            "`tern up` runs the gateway for RocketMQ clients beside it, on loopback, on this port; "
+            "0: none",
+            0,
+            65_535,
+        ),
+    ] = 0
     metrics_port: Annotated[
         int, about("where Prometheus finds /metrics over HTTP, on `host`; 0: nowhere", 0, 65_535)
     ] = 0

@@ -14,7 +14,7 @@ from ternmq.cli.main import app, run
 from ternmq.cli.terminal.extras import BROUGHT_BY, what_to_install
 from ternmq.cli.terminal.hints import HINTS
 
-SERVERS = {"up", "cluster", "console", "meta serve", "broker serve", "delay serve"}
+SERVERS = {"up", "cluster", "console", "meta serve", "broker serve", "delay serve", "gateway serve"}
 """They run until they are stopped, and say `ready URL` on stdout."""
 REQUIREMENT = re.compile(r"\b[QRJDP]\d{1,2}\b")
 PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")

@@ -59,6 +59,12 @@ def cluster(
     secure: Annotated[
         bool, typer.Option("--secure", help="TLS, logins and rights; certificates are made.")
     ] = False,
+    rocketmq: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT", min=1, max=65_535, help="Run a gateway for RocketMQ clients, too."
+        ),
+    ] = None,
     config: ConfigFile = None,
 ) -> None:
     """Run a whole cluster on this machine: meta servers, broker groups, delay servers.
@@ -82,6 +88,7 @@ def cluster(
         everybody=("--config", str(config.absolute())) if config is not None else (),
         brokers=("--flush", flush.value) if flush is not None else (),
         tls=secure or is_secured(folder),
+        rocketmq_port=_gateway_port(rocketmq, tls=secure or is_secured(folder)),
     )
     with locked(folder):
         shape = settle_shape(folder, groups=groups, replicas=replicas, metas=metas, delays=delays)
@@ -102,6 +109,21 @@ def _check_config(config: Path | None) -> None:
             "a config file with tls is of one server: leave it out and say --secure, which makes "
             "certificates for all of them; or start the servers one by one (tern meta serve, …)"
         )
+
+
+def _gateway_port(port: int | None, *, tls: bool) -> int:
+    from ternmq.cli.processes.gateway_beside import missing_parts
+
+    if port is None:
+        return 0
+    if tls:
+        raise BadConfig(
+            "--rocketmq and --secure exclude each other: start the gateway as a user that you made "
+            "for it, TERN_PASSWORD_FILE=FILE tern gateway serve --url terns://USER@HOST:PORT"
+        )
+    if missing_parts():
+        raise BadConfig(f"--rocketmq: {missing_parts()}")
+    return port
 
 
 def _certificates(folder: Path) -> "ClusterTls":
@@ -153,13 +175,15 @@ async def _serve(
         ]
 
     metas, brokers, delays = map(supervised, (plan.metas, plan.brokers, plan.delays))
-    everybody = [*metas, *brokers, *delays]
+    gateways = supervised(plan.gateways)
+    everybody = [*metas, *brokers, *delays, *gateways]
     try:
         await start_together(metas)
         for wave in in_waves([*plan.brokers, *plan.delays], folder):
             await start_together([each for each in everybody if each.planned in wave])
         if len(plan.brokers) > len(plan.groups):
             await _in_step(plan, folder, files)
+        await start_together(gateways)
         for server in everybody:
             server.watch(restart=restart)
         admin = "" if files is None else files.admin_url(plan)
@@ -169,7 +193,7 @@ async def _serve(
         await asyncio.Event().wait()
     finally:
         # Nobody is left who sends to what stops.
-        for part in (delays, brokers, metas):
+        for part in (gateways, delays, brokers, metas):
             await stop_together(part)
 
 

@@ -5,7 +5,7 @@ other from the first one: meta servers, brokers group by group, delay servers, t
 is kept of a cluster in its folder: `cluster_folder`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ternmq.core.errors import BadConfig
@@ -58,6 +58,7 @@ class ClusterPlan:
     metas: list[Planned]
     brokers: list[Planned]
     delays: list[Planned]
+    gateways: list[Planned] = field(default_factory=list)
     tls: bool = False
 
     @property
@@ -72,7 +73,7 @@ class ClusterPlan:
 
     @property
     def everybody(self) -> list[Planned]:
-        return [*self.metas, *self.brokers, *self.delays]
+        return [*self.metas, *self.brokers, *self.delays, *self.gateways]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,8 @@ class Extra:
     brokers: tuple[str, ...] = ()
     tls: bool = False
     """All of them speak TLS."""
+    rocketmq_port: int = 0
+    """A gateway for RocketMQ clients listens there; 0: there is none."""
 
 
 def make_plan(shape: Shape, folder: Path, base: int, extra: Extra | None = None) -> ClusterPlan:
@@ -132,4 +135,13 @@ def make_plan(shape: Shape, folder: Path, base: int, extra: Extra | None = None)
         for letter in ("", *(f"-{letter}" for letter in "bcdefghij"[: shape.replicas]))
         for name in (f"delay-{number + 1}" for number in range(shape.delays))
     ]
-    return ClusterPlan(metas=metas, brokers=brokers, delays=delays, tls=extra.tls)
+    gateways = [planned_gateway(url, extra.rocketmq_port)] if extra.rocketmq_port else []
+    return ClusterPlan(
+        metas=metas, brokers=brokers, delays=delays, gateways=gateways, tls=extra.tls
+    )
+
+
+def planned_gateway(url: str, port: int) -> Planned:
+    """The gateway for RocketMQ clients, over a cluster at this url."""
+    arguments = ("gateway", "serve", "--url", url, "--host", HOST, "--port", str(port))
+    return Planned(name="rocketmq", role="gateway", port=port, arguments=arguments)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ternmq import __version__
 from ternmq.cli.processes.console_beside import console_beside, console_place
+from ternmq.cli.processes.gateway_beside import gateway_beside, gateway_place
 from ternmq.cli.processes.lock import locked
 from ternmq.cli.processes.stopping import Stopper
 from ternmq.cli.terminal.logs import configure
@@ -60,6 +61,8 @@ class ServerProcess:
     """Of the meta servers, where they are other processes."""
     console: str = ""
     """Where browsers find the console that runs beside it, or why there is none."""
+    rocketmq: str = ""
+    """Where RocketMQ clients find the gateway that runs beside it, or why there is none."""
     flushes: bool = False
     """It stores messages in the way that `flush` says."""
     hints: tuple[str, ...] = ()
@@ -71,6 +74,7 @@ class ServerProcess:
         facts = [(role, f"{config.host}:{port}") for role, port in self.ports.items()]
         facts += [("metrics", metrics)] if config.metrics_port else []
         facts += [("console", self.console)] if self.console else []
+        facts += [("rocketmq", self.rocketmq)] if self.rocketmq else []
         facts += [("meta", self.url)] if self.url else []
         flush = f" (flush {config.broker.flush})" if self.flushes else ""
         facts.append(("data", f"{config.data_dir}{flush}"))
@@ -94,6 +98,7 @@ def run_node(config: NodeConfig) -> int:
             config, secret=own_node_secret(config, CLOCK), clock=CLOCK
         ),
         console=console_place(config),
+        rocketmq=gateway_place(config),
         flushes=True,
         hints=(
             f"{command} send hello 'my first message'{url}",
@@ -197,6 +202,8 @@ async def _serve(
         sys.stdout.flush()
         if server.console:
             await stack.enter_async_context(console_beside(config, where))
+        if server.rocketmq:
+            await stack.enter_async_context(gateway_beside(config, where))
         await asked.wait()
         log.info("stopping")
     log.info("stopped")

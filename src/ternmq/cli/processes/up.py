@@ -44,6 +44,10 @@ def up(
         bool | None, typer.Option(help="Run a delay server too, for messages for later?")
     ] = None,
     console: Annotated[bool | None, typer.Option(help="Run the web console beside it?")] = None,
+    rocketmq: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", help="Run the gateway for RocketMQ clients beside it."),
+    ] = None,
     host: Host = None,
     insecure: Insecure = None,
     advertised_host: AdvertisedHost = None,
@@ -67,6 +71,7 @@ def up(
         "auto_create_topics": auto_create,
         "delay_server": delay,
         "console": console,
+        "rocketmq_port": rocketmq,
         "host": host,
         "insecure": insecure,
         "advertised_host": advertised_host,

@@ -25,6 +25,8 @@ BROUGHT_BY = {
     "uvicorn": "console",
     "jinja2": "console",
     "multipart": "console",
+    "google": "rocketmq",
+    "grpc": "rocketmq",
 }
 
 

@@ -1,0 +1,92 @@
+"""The gateway as a process: one client of the cluster, one listener, stopped in order.
+
+It waits for the cluster: while no server answers, calls are answered with "again". It is not in the
+way of TernMQ clients: when it dies, what its clients held comes again, and nothing is lost.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from ternmq.client.client import Client, connect
+from ternmq.core.clock import Clock
+from ternmq.core.errors import BadConfig, Unauthorized, Unavailable
+from ternmq.core.lifecycle import background
+from ternmq.discovery.url_user import split_user
+from ternmq.gateway.config import GatewayConfig
+from ternmq.gateway.grpcio_server import serving_calls
+from ternmq.gateway.handlers.gateway import Gateway
+from ternmq.gateway.handlers.known import ClusterFacts
+from ternmq.gateway.protocol.names import GatewayNames
+from ternmq.gateway.router import GatewayRouter
+from ternmq.gateway.sessions.clients import ClientTable
+from ternmq.gateway.sessions.group_consumers import GroupConsumers
+from ternmq.gateway.sessions.half_messages import HalfMessages
+from ternmq.gateway.sessions.recent_sends import RecentSends
+
+APP = "tern-gateway"
+LOOK_S = 2.0
+REQUEST_TIMEOUT_S = 2.5
+"""Clients wait 3 s for an answer: before that they are told to try again."""
+
+
+@asynccontextmanager
+async def making_gateway(config: GatewayConfig, clock: Clock) -> AsyncIterator[GatewayRouter]:
+    """The calls over a cluster, while a block runs; without a listener."""
+    user, _ = split_user(config.url)
+    async with _looking(config, user or APP) as mq:
+        consumers = GroupConsumers(mq, clock, config.start)
+
+        async def gone(client_id: str) -> None:
+            await consumers.pushed.client_gone(client_id)
+
+        clients = ClientTable(clock, gone)
+        gateway = Gateway(
+            mq=mq,
+            clock=clock,
+            config=config,
+            names=GatewayNames(config.topic_aliases, config.group_aliases),
+            known=ClusterFacts(mq, clock, config),
+            clients=clients,
+            consumers=consumers,
+            halves=HalfMessages(mq, clock),
+            recent=RecentSends(clock),
+        )
+        pushed = consumers.pushed
+        async with background(clients=clients.run, consumers=consumers.run, pushed=pushed.run):
+            try:
+                yield GatewayRouter(gateway)
+            finally:
+                await consumers.close()
+
+
+@asynccontextmanager
+async def serving_gateway(config: GatewayConfig, clock: Clock) -> AsyncIterator[str]:
+    """Listen while a block runs; yields the address."""
+    async with (
+        making_gateway(config, clock) as router,
+        serving_calls(router, config.address),
+    ):
+        yield config.address
+
+
+@asynccontextmanager
+async def _looking(config: GatewayConfig, app: str) -> AsyncIterator[Client]:
+    """A client; a cluster that lets nobody in says so before anything listens, one that is away
+    is waited for."""
+    mq = connect(config.url, app=app, lazy=True)
+    try:
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await mq
+                await mq.admin.topics()
+        except (Unavailable, TimeoutError):
+            pass
+        except Unauthorized as error:
+            raise BadConfig(
+                f"this cluster has security on: {error.message}. Let the gateway in as one user: "
+                "TERN_PASSWORD_FILE=FILE tern gateway serve --url tern://USER@HOST:PORT"
+            ) from None
+        yield mq
+    finally:
+        await mq.close()

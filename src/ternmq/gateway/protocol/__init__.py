@@ -1,0 +1,1 @@
+"""The RocketMQ 5 protocol: its messages, codes, names and ids, and what they are here."""

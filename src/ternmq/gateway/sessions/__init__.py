@@ -1,0 +1,1 @@
+"""Who is there: clients with their settings and streams, and what consumers hold."""

@@ -1,0 +1,1 @@
+"""The gateway with official RocketMQ clients, each a process of its own."""
