@@ -4,8 +4,11 @@ A node has many topics and a group on each. One process sends single messages, o
 Ten watchers, each with a connection of its own, ask once a second for everything that a console
 shows of one page: states of messages, leases, what waits, groups with dead letters, sessions,
 senders, figures of the server. Rounds with and without them take turns in one run, so that both see
-the same machine; medians over the rounds are compared.
-`python -m benchmarks.watchers [--quick] [--topics N] [--watchers N] [--rounds N] [--seconds S]`.
+the same machine; medians over the rounds are compared. With `--console` the watchers are browser
+tabs: a real console process, each tab with the live stream of another page open, and one that loads
+list pages one after the other; how long those take is told as well.
+`python -m benchmarks.watchers [--console] [--quick] [--topics N] [--watchers N] [--rounds N]
+[--seconds S]`.
 """
 
 from __future__ import annotations
@@ -13,11 +16,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
+import socket
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from benchmarks.own import Fields, _run, in_process
 
@@ -97,17 +104,73 @@ def watch_load(url: str, watchers: int, stop: Any, looks: Any) -> None:
     _run(url, whole)
 
 
+PAGES = ("/", "/topics", "/groups", "/topics?sort=rate", "/groups?sort=ready", "/groups?q=042")
+LISTS = ("/topics", "/groups", "/groups?sort=dead", "/api/v1/topics", "/api/v1/groups")
+
+
+def console_load(url: str, tabs: int, stop: Any, looks: Any) -> None:
+    """Tabs with a live stream each, and list pages once a second, until told to stop."""
+    import httpx
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    origin = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "ternmq.cli.main", "console", "--url", url]
+    console = subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.DEVNULL)
+
+    async def tab(http: httpx.AsyncClient, page: str) -> None:
+        at = f"/live?at={quote(page, safe='')}"
+        async with http.stream("GET", at, timeout=None) as answer:
+            async for _ in answer.aiter_bytes():
+                if stop.is_set():
+                    return
+
+    async def lists(http: httpx.AsyncClient) -> None:
+        while not stop.is_set():
+            for page in LISTS:
+                began = time.monotonic()
+                answer = await http.get(page, timeout=30)
+                assert answer.status_code == 200, (page, answer.status_code)
+                looks.put(time.monotonic() - began)
+            await asyncio.sleep(EVERY_S)
+
+    async def work() -> None:
+        async with httpx.AsyncClient(base_url=origin) as http:
+            while True:
+                try:
+                    if (await http.get("/groups", timeout=60)).status_code == 200:
+                        break
+                except httpx.TransportError:
+                    await asyncio.sleep(0.2)
+            async with asyncio.TaskGroup() as group:
+                streams = [
+                    group.create_task(tab(http, PAGES[at % len(PAGES)])) for at in range(tabs)
+                ]
+                await lists(http)
+                for stream in streams:
+                    stream.cancel()
+
+    try:
+        asyncio.run(work())
+    finally:
+        console.terminate()
+        console.wait(30)
+
+
 def p99_ms(took: list[float]) -> float:
     return sorted(took)[int(len(took) * 0.99)] * 1e3
 
 
-def one_round(url: str, watchers: int, seconds: float) -> Fields:
+def one_round(url: str, watchers: int, seconds: float, *, console: bool = False) -> Fields:
     """Sends with so many watchers; 0: nobody looks."""
     stop, looks = _spawn.Event(), _spawn.Queue()
-    watching = _spawn.Process(target=watch_load, args=(url, watchers, stop, looks))
+    load = console_load if console else watch_load
+    watching = _spawn.Process(target=load, args=(url, watchers, stop, looks))
     if watchers:
         watching.start()
         looks.get(timeout=60)
+        while not looks.empty():
+            looks.get()  # The first ones: everything was new.
     took = in_process(send_load, url, seconds)
     stop.set()
     times: list[float] = []
@@ -119,6 +182,7 @@ def one_round(url: str, watchers: int, seconds: float) -> Fields:
         "p50_ms": statistics.median(took) * 1e3,
         "p99_ms": p99_ms(took),
         "look_ms": statistics.median(times) * 1e3 if times else 0.0,
+        "look_max_ms": max(times) * 1e3 if times else 0.0,
     }
 
 
@@ -127,10 +191,10 @@ def measure(url: str, options: argparse.Namespace) -> Fields:
     alone, watched = [], []
     for _ in range(options.rounds):
         alone.append(one_round(url, 0, options.seconds))
-        watched.append(one_round(url, options.watchers, options.seconds))
+        watched.append(one_round(url, options.watchers, options.seconds, console=options.console))
     found: Fields = {}
     for name, rounds in (("alone", alone), ("watched", watched)):
-        for figure in ("p50_ms", "p99_ms", "look_ms"):
+        for figure in ("p50_ms", "p99_ms", "look_ms", "look_max_ms"):
             found[f"{name}_{figure}"] = statistics.median(each[figure] for each in rounds)
     found["growth"] = found["watched_p99_ms"] / found["alone_p99_ms"] - 1
     return found
@@ -141,6 +205,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--console", action="store_true")
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--watchers", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)

@@ -32,6 +32,9 @@ AWAY_FROM_ITS_IMPORTER = {
         "pipeline/jobs/replay",
         "pipeline/jobs/trace",
     },
+    "Beside what it is made of; whoever elects who runs something uses it.": {
+        "client/documents/leases",
+    },
     "The door of its room: the rest of the room is used through it.": {
         "meta/registries/url",
         "pipeline/sink/sink",

@@ -29,6 +29,7 @@ def _of(action: Action, **kinds: str) -> FindRights:
     return lambda given: [(action, kind, given.get(name, "")) for kind, name in kinds.items()]
 
 
+_DOCUMENTS = (Action.READ, Action.MANAGE)
 _TOPIC = NeededRights(_of(Action.MANAGE, topic="topic"))
 _GROUP = NeededRights(_of(Action.OPERATE, topic="topic", group="group"))
 _SWITCHED = NeededRights(_GROUP.find, Action.SUBSCRIBE)
@@ -36,6 +37,7 @@ _DEAD = NeededRights(_of(Action.OPERATE, group="group"))
 _REFUSED = NeededRights(_of(Action.OPERATE, topic="topic"))
 _DELAYED = NeededRights(_of(Action.DELAY, topic="topic"))
 _SERVER = NeededRights(_of(Action.CLUSTER, cluster="broker_group"))
+_JOB = NeededRights(lambda given: [(act, "document", "job") for act in _DOCUMENTS])
 _USERS = NeededRights(lambda given: [(Action.GRANT, "user", "")])
 _USER = NeededRights(_of(Action.GRANT, user="user"))
 
@@ -63,6 +65,9 @@ ACTION_RIGHTS: Mapping[str, NeededRights] = {
     "hand-over": _SERVER,
     "drain": _SERVER,
     "undrain": _SERVER,
+    "resend-job": NeededRights(lambda given: [*_DEAD.find(given), *_JOB.find(given)]),
+    "stop-job": _JOB,
+    "recall-job": _JOB,
     "give-role": _USERS,
     "add-grant": _USERS,
     "remove-grant": _USERS,

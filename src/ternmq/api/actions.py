@@ -28,6 +28,7 @@ from ternmq.api.action_steps import (
     retry_group,
     topic_switch,
 )
+from ternmq.api.job_steps import recall_job, resend_job, stop_job
 from ternmq.client.client import Client
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
@@ -239,6 +240,27 @@ _ALL = (
         needs=("group", "topic"),
         step=recall_letters,
         cli="tern dead recall {group} --topic {topic}",
+    ),
+    OrderedAction(
+        name="resend-job",
+        title="Send again as a job",
+        needs=("group",),
+        step=resend_job,
+        cli="tern jobs start resend group={group}",
+    ),
+    OrderedAction(
+        name="stop-job",
+        title="Stop job",
+        needs=("job",),
+        step=stop_job,
+        cli="tern jobs stop {job}",
+    ),
+    OrderedAction(
+        name="recall-job",
+        title="Take back",
+        needs=("job",),
+        step=recall_job,
+        cli="tern jobs recall {job}",
     ),
     OrderedAction(
         name="disconnect",

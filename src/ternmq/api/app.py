@@ -25,6 +25,7 @@ from ternmq.api.routes import (
     delayed,
     documents,
     groups,
+    jobs,
     messages,
     producing,
     streaming,
@@ -69,6 +70,7 @@ def make_api(service: ApiService | None) -> FastAPI:
     ):
         app.include_router(routes.router)
     app.include_router(documents.router)
+    app.include_router(jobs.router)
     app.include_router(actions.router)
     app.include_router(watching.router)
     app.add_exception_handler(TernError, _refused)

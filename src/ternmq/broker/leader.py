@@ -22,6 +22,7 @@ from ternmq.broker.delivery.pull import PullHandler, PullHooks
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.inspection.delivery_trace import DeliveryTrace
+from ternmq.broker.inspection.figure_pages import FigurePages
 from ternmq.broker.inspection.row_looks import RowLooks
 from ternmq.broker.inspection.session_looks import SessionLooks
 from ternmq.broker.limits.send_limits import Drainable, SendLimits
@@ -327,7 +328,7 @@ class BrokerParts:
 
     def _handlers(self) -> BrokerHandlers:
         topics, groups, fetcher = self.topics, self.groups, self.fetcher
-        queue, producer = self._review_queue, self._internal_producer
+        now, queue, producer = self._clock.monotonic, self._review_queue, self._internal_producer
         store, search = self.store, self.store.search
         return BrokerHandlers(
             publisher=self._publisher,
@@ -388,18 +389,15 @@ class BrokerParts:
             delivery_trace=DeliveryTrace(
                 pulls=store.pulls, groups=groups, topics=topics, fetcher=fetcher
             ),
-            figure_looks=FigureLooks(self.status.scrape, self._clock.monotonic),
+            figure_looks=FigureLooks(self.status.scrape, now),
+            figure_pages=FigurePages(groups, topics, self.traffic, self.stats, now),
             session_looks=self._make_session_looks(),
         )
 
     def _make_session_looks(self) -> SessionLooks:
-        return SessionLooks(
-            peers=lambda: self._member.listener.peers,
-            now=self._clock.monotonic,
-            traffic=self.traffic,
-            topics=self.topics,
-            consumers=self.consumers,
-        )
+        now, traffic = self._clock.monotonic, self.traffic
+        listener = self._member.listener
+        return SessionLooks(lambda: listener.peers, now, traffic, self.topics, self.consumers)
 
     def _make_stopped_keys(self) -> StoppedKeys:
         return StoppedKeys(

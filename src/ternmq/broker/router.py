@@ -14,6 +14,7 @@ from ternmq.broker.acks.detached import DetachedLeases
 from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.inspection.delivery_trace import DeliveryTrace
+from ternmq.broker.inspection.figure_pages import FigurePages
 from ternmq.broker.inspection.row_looks import RowLooks
 from ternmq.broker.inspection.session_looks import SessionLooks
 from ternmq.broker.operations.admin import AdminCommands
@@ -39,6 +40,7 @@ from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.wire.frame import Frame
 from ternmq.wire.inspection import rows, sessions
+from ternmq.wire.inspection.figure_pages import FiguresPageFind
 from ternmq.wire.inspection.figures import FiguresFind
 from ternmq.wire.inspection.trace import TraceFind
 from ternmq.wire.messages import dead_letters, groups, order_keys, pull, read, transactions
@@ -88,6 +90,7 @@ class BrokerHandlers:
     delivery_trace: DeliveryTrace
     session_looks: SessionLooks
     figure_looks: FigureLooks
+    figure_pages: FigurePages
     members: MemberCommands
 
 
@@ -171,6 +174,7 @@ class BrokerRouter:
             Command.LEASES: later(rows.LeaseFind, to.row_looks.leases),
             Command.WAITING: later(rows.WaitingFind, to.row_looks.waiting),
             Command.TRACE: later(TraceFind, to.delivery_trace.read),
+            Command.FIGURES_PAGE: later(FiguresPageFind, to.figure_pages.page),
             Command.FIGURES: later(FiguresFind, to.figure_looks.figures),
             Command.SESSIONS: later(sessions.SessionFind, to.session_looks.sessions),
             Command.SENDERS: later(sessions.SenderFind, to.session_looks.senders),

@@ -13,7 +13,7 @@ import typer
 
 from ternmq import __version__
 from ternmq.cli.access import grant, key, quota, token, user
-from ternmq.cli.jobs import outbox, pipeline
+from ternmq.cli.jobs import jobs, outbox, pipeline
 from ternmq.cli.messages import (
     consume,
     dead,
@@ -92,6 +92,7 @@ app.command("find")(find.find)
 app.command("search")(search.search)
 app.command("trace")(trace.trace)
 app.command("explain")(trace.explain)
+app.add_typer(jobs.app, name="jobs", cls=HintingGroup)
 app.add_typer(pipeline.app, name="pipeline", cls=HintingGroup)
 app.command("ledger")(ledger.ledger)
 app.command("bench")(bench.bench)

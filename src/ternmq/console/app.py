@@ -27,7 +27,6 @@ from ternmq.console.login.entrance import CALLER, ConsoleDoor
 from ternmq.console.login.login_site import LoginSite
 from ternmq.console.page import AskedUrl, Console, PageFunction, ShownPage
 from ternmq.console.pages import (
-    access,
     action,
     api_page,
     clients,
@@ -35,14 +34,15 @@ from ternmq.console.pages import (
     delayed,
     group,
     half,
+    jobs,
     letters,
     message,
     messages,
     overview,
-    requests,
     search,
     topic,
 )
+from ternmq.console.people import access, requests
 from ternmq.console.render import FOLDER, Renderer
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.log import get_logger
@@ -63,6 +63,8 @@ ROUTES: Mapping[str, PageFunction] = {
     "/refused/{topic}": letters.refused_page,
     "/delayed": delayed.delayed_page,
     "/half": half.half_page,
+    "/jobs": jobs.job_list,
+    "/jobs/{job}": jobs.job_page,
     "/clients": clients.clients_page,
     "/cluster": cluster.cluster_page,
     "/access": access.access_page,

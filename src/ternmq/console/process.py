@@ -40,6 +40,7 @@ from ternmq.core.errors import BadConfig, Unauthorized, Unavailable
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.url_user import split_user
+from ternmq.jobs.runner import JobRunner
 
 APP = "tern-console"
 LEAVE_S = 2
@@ -90,7 +91,9 @@ async def making_site(config: ConsoleConfig, clock: Clock) -> AsyncIterator["Run
         if user:
             login = await stack.enter_async_context(_logging_in(config, url, service, site))
         app = make_site(site, make_api(service), login)
-        await stack.enter_async_context(background(watch=watch.run, http_consumers=consumers.run))
+        jobs = JobRunner(mq, clock)
+        loops = {"watch": watch.run, "http_consumers": consumers.run, "jobs": jobs.run}
+        await stack.enter_async_context(background(**loops))
         running = RunningSite(app=app, live=site.live, watch=watch)
         try:
             yield running

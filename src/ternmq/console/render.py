@@ -29,6 +29,7 @@ MENU = (
     ("dead", "/dead", "Dead letters", "g d"),
     ("delayed", "/delayed", "Delayed", "g l"),
     ("half", "/half", "Transactions", "g x"),
+    ("jobs", "/jobs", "Jobs", "g j"),
     ("clients", "/clients", "Clients", "g k"),
     ("cluster", "/cluster", "Cluster", "g c"),
     ("access", "/access", "Access", "g u"),
@@ -42,6 +43,8 @@ def leads_somewhere(section: str, rights: CallerRights) -> bool:
     """Is there anything on that page for this person?"""
     if section == "clients":
         return rights.runs_cluster
+    if section == "jobs":
+        return rights.may(Action.READ, "document", "job")
     if section in ("access", "requests"):
         return bool(rights.user)
     return section != "delayed" or rights.has_line(Action.DELAY)

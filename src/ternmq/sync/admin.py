@@ -23,6 +23,7 @@ from ternmq.security.access.secret import Secret
 from ternmq.sync.delays import Delays
 from ternmq.sync.documents import RegistryDocuments
 from ternmq.sync.loop_thread import run
+from ternmq.wire.inspection.figure_pages import FiguresPage
 from ternmq.wire.inspection.figures import Figures
 from ternmq.wire.inspection.rows import LeaseInfo, MessageState
 from ternmq.wire.inspection.sessions import SenderCount, SessionInfo
@@ -447,3 +448,17 @@ class Admin:
         those about it as a whole, or the named ones with all their series. A few seconds old at
         most; `age_s` says how old."""
         return run(self._admin.figures(names, kind))
+
+    def figures_page(
+        self,
+        kind: Literal["groups", "topics"] = "groups",
+        sort: str = "name",
+        after: str = "",
+        limit: int = 100,
+        prefix: str = "",
+        keys: list[tuple[str, str]] | None = None,
+    ) -> dict[str, FiguresPage]:
+        """One page of groups or topics of each broker group, sorted and cut there: by name, or the
+        worst first (groups: age, ready, dead, rate; topics: rate, refused). `keys`: these groups
+        (topic, group) or topics (topic, "") and no others. With all their sums."""
+        return run(self._admin.figures_page(kind, sort, after, limit, prefix, keys))

@@ -112,6 +112,7 @@ ACTIONS: dict[Command, Action] = {
     Command.STATUS: Action.DESCRIBE,
     Command.TOPIC_FIGURES: Action.DESCRIBE,
     Command.GROUP_FIGURES: Action.DESCRIBE,
+    Command.FIGURES_PAGE: Action.DESCRIBE,
     Command.LEASES: Action.DESCRIBE,
     Command.SENDERS: Action.DESCRIBE,
     Command.MEMBER_LEAD: Action.CLUSTER,

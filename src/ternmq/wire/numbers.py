@@ -118,6 +118,7 @@ class Command(IntEnum):
     DOC_GET = 141
     DOC_PUT = 142
     DOC_DELETE = 143
+    FIGURES_PAGE = 144
     TOPIC_KEY_MAKE = 150
     TOPIC_KEY_FIND = 151
     TOPIC_KEY_LIST = 152

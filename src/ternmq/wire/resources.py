@@ -191,6 +191,7 @@ RESOURCES: dict[Command, Finder] = {
     Command.HALF_LIST: _nothing,
     Command.LEDGER: _nothing,
     Command.GROUP_FIGURES: _nothing,
+    Command.FIGURES_PAGE: _nothing,
     Command.STATUS: _listed(StatusQuery),
     Command.TOPIC_FIGURES: _listed(TopicFiguresFind),
     Command.MEMBER_LEAD: _named(standings.MemberLead, **_CLUSTER),

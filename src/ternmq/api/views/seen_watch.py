@@ -5,12 +5,14 @@ is left out here, by the same rules by which servers leave it out of lists
 (`rpc/guarded/narrowing.py`); each snapshot is narrowed once per caller, however many pages it has.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from msgspec.structs import replace as changed
 
 from ternmq.api.caller_rights import CallerRights
-from ternmq.api.views.snapshot import FlowPoint, Snapshot
+from ternmq.api.views.seen import sums_of
+from ternmq.api.views.snapshot import FlowPoint, GroupView, Snapshot, TopicView
 from ternmq.api.views.watch import LooksShared
 
 
@@ -34,6 +36,9 @@ class SeenWatch:
 
     def wanted(self) -> None:
         self._watch.wanted()
+
+    def shows(self, groups: Iterable[GroupView] = (), topics: Iterable[TopicView] = ()) -> None:
+        self._watch.shows(groups, topics)
 
     async def after(self, number: int) -> Snapshot:
         await self._watch.after(number)
@@ -65,4 +70,6 @@ def seen_by(whole: Snapshot, rights: CallerRights) -> Snapshot:
         rate_out=sum(view.rate_out for view in groups.values()),
     )
     senders = {pair: rate for pair, rate in found.senders.items() if rights.sees(pair[1])}
-    return replace(found, topics=topics, groups=groups, senders=senders, flow=(now,))
+    return replace(
+        found, topics=topics, groups=groups, senders=senders, flow=(now,), sums=sums_of(groups)
+    )

@@ -6,9 +6,11 @@ broker groups; what a silent broker group has is not in the sums, so `missing` n
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ternmq.client.admin.broker_members import BrokerState
 from ternmq.client.admin.merge_answers import added_rates, merged_consumers, merged_figures
+from ternmq.wire.inspection.figure_pages import FigureSums
 from ternmq.wire.inspection.sessions import SenderCount
 from ternmq.wire.messages.groups import Group, LedgerLine
 from ternmq.wire.messages.stats import GroupFigures, Rates, Status, TopicFigures
@@ -103,7 +105,7 @@ class FlowPoint:
     rate_out: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """All of it."""
 
@@ -112,6 +114,8 @@ class Snapshot:
     """Rises with every look."""
     topics: Mapping[str, TopicView] = field(default_factory=dict)
     groups: Mapping[tuple[str, str], GroupView] = field(default_factory=dict)
+    sums: FigureSums = field(default_factory=FigureSums)
+    """Of all of them, as the brokers last counted."""
     servers: Sequence[BrokerState] = ()
     statuses: Sequence[Status] = ()
     senders: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -135,7 +139,15 @@ class Snapshot:
         return self.flow[-1].rate_out if self.flow else 0.0
 
     def groups_of(self, topic: str) -> list[GroupView]:
-        return [view for view in self.groups.values() if view.topic == topic]
+        return self.by_topic.get(topic, [])
+
+    @cached_property
+    def by_topic(self) -> dict[str, list[GroupView]]:
+        """Groups of each topic."""
+        found: dict[str, list[GroupView]] = {}
+        for view in self.groups.values():
+            found.setdefault(view.topic, []).append(view)
+        return found
 
     def named(self, group: str) -> list[GroupView]:
         return [view for view in self.groups.values() if view.name == group]

@@ -1,8 +1,9 @@
 """The watch: looks at the cluster once a second, for everybody who looks at it.
 
 One task asks the servers and makes a `Snapshot`; pages, streams and the API show that one, however
-many tabs there are. A look must never hurt: the watch rests twenty times as long as a look took, so
-a cluster with ten thousand groups is asked every few seconds, and hardly ever while nobody watches.
+many tabs there are. A look must never hurt: it asks for some of the groups and topics only
+(`seen.py`: the worst ones, those that pages show, and the next few in a round over all), and the
+watch rests twenty times as long as a look took, and hardly ever looks while nobody watches.
 
 Who does not answer is named in the snapshot. If nobody does, the last snapshot stays and says so.
 The watch never ends by an error: the next look may succeed.
@@ -10,19 +11,19 @@ The watch never ends by an error: the next look may succeed.
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
+from ternmq.api.views.seen import GroupKey, SeenGroups, SeenTopics
 from ternmq.api.views.snapshot import (
     FlowPoint,
     GroupView,
     Snapshot,
     TopicView,
-    group_views,
     growth,
     sender_rates,
     sent_by,
-    topic_views,
 )
 from ternmq.client.admin.broker_members import BrokerState
 from ternmq.client.client import Client
@@ -35,15 +36,17 @@ from ternmq.wire.messages.topics import Topic
 
 EVERY_S = 1.0
 REST_SHARE = 20
-"""A look may take so small a part of the time."""
+"""A look may take so small a part of the time,"""
+REST_MAX_S = 3.0
+"""but brokers spread what it costs them, so it does not rest longer than that."""
 IDLE_AFTER_S = 30.0
 IDLE_EVERY_S = 10.0
 SLOW_EVERY_S = 3.0
 """Servers, topics and delayed messages change seldom."""
 FLOW_POINTS = 300
 TREND_POINTS = 60
-FIGURES_MAX = 1_000
-"""Topics whose rates are asked for: the first by name."""
+SLOW_SHARE = 50
+"""Looking at them may take so small a part of the time."""
 TRENDS_MAX = 2_000
 """Groups and topics whose last looks are remembered."""
 
@@ -58,6 +61,8 @@ class LooksShared(Protocol):
 
     def wanted(self) -> None: ...
 
+    def shows(self, groups: Iterable[GroupView] = (), topics: Iterable[TopicView] = ()) -> None: ...
+
     async def after(self, number: int) -> Snapshot: ...
 
     async def fresh(self) -> Snapshot: ...
@@ -71,10 +76,12 @@ class Watch:
         self._clock = clock
         self.snapshot = Snapshot(at_ms=clock.now_ms(), number=0, trouble="not asked yet")
         self._flow: deque[FlowPoint] = deque(maxlen=FLOW_POINTS)
-        self._backlogs: dict[tuple[str, str], deque[tuple[float, int]]] = {}
+        self._backlogs: dict[GroupKey, deque[tuple[float, int]]] = {}
         self._rates: dict[str, deque[float]] = {}
+        self._groups = SeenGroups()
+        self._topics = SeenTopics()
         self._slow = SlowFacts()
-        self._slow_at = float("-inf")
+        self._slow_again_at = float("-inf")
         self._wanted_at = clock.monotonic()
         self._looked = asyncio.Condition()
         self._wake = asyncio.Event()
@@ -86,6 +93,12 @@ class Watch:
         self._wanted_at = self._clock.monotonic()
         if idle:
             self._wake.set()
+
+    def shows(self, groups: Iterable[GroupView] = (), topics: Iterable[TopicView] = ()) -> None:
+        """A page shows these: they are looked at every time for a while."""
+        now = self._clock.monotonic()
+        self._groups.pin(((view.topic, view.name) for view in groups), now)
+        self._topics.pin((view.name for view in topics), now)
 
     async def after(self, number: int) -> Snapshot:
         """The first snapshot with a higher number; raises `Closed` when there will be none."""
@@ -115,7 +128,7 @@ class Watch:
             took = self._clock.monotonic() - began
             self._wake.clear()
             pause = IDLE_EVERY_S if self._idle else EVERY_S
-            rest = max(pause - took, took * REST_SHARE, 0.0)
+            rest = max(pause - took, min(took * REST_SHARE, REST_MAX_S), 0.0)
             try:
                 async with asyncio.timeout(rest):
                     await self._wake.wait()
@@ -145,30 +158,26 @@ class Watch:
 
     async def _look(self) -> Snapshot:
         now = self._clock.monotonic()
-        if now - self._slow_at >= SLOW_EVERY_S:
+        if now >= self._slow_again_at:
             self._slow = await self._look_slowly()
-            self._slow_at = now
+            took = self._clock.monotonic() - now
+            self._slow_again_at = now + max(SLOW_EVERY_S, took * SLOW_SHARE)
         admin = self._mq.admin.tolerant()
-        groups, figures = await asyncio.gather(admin.groups(), admin.group_figures())
-        names = [topic.name for topic in self._slow.topics[:FIGURES_MAX]]
-        sent = await admin.topic_figures(names) if names else []
-        views = {
-            key: self._with_trend(view, now) for key, view in group_views(groups, figures).items()
-        }
-        topics = {
-            name: self._with_rates(view)
-            for name, view in topic_views(self._slow.topics, sent).items()
-        }
+        for key in await self._groups.look(admin, now):
+            self._groups.views[key] = self._with_trend(self._groups.views[key], now)
+        for name in await self._topics.look(admin, self._slow.topics, now):
+            self._topics.views[name] = self._with_rates(self._topics.views[name])
+        views, topics = dict(sorted(self._groups.views.items())), dict(self._topics.views)
         self._forget(views, topics)
         at_ms = self._clock.now_ms()
-        rate_in = sum(view.rate_in for view in topics.values())
-        rate_out = sum(view.rate_out for view in views.values())
-        self._flow.append(FlowPoint(at_ms=at_ms, rate_in=rate_in, rate_out=rate_out))
+        sums = self._groups.sums
+        self._flow.append(FlowPoint(at_ms=at_ms, rate_in=sums.rate_in, rate_out=sums.rate_out))
         return Snapshot(
             at_ms=at_ms,
             number=self.snapshot.number + 1,
             topics=topics,
             groups=views,
+            sums=sums,
             servers=self._slow.servers,
             statuses=self._slow.statuses,
             senders=self._slow.senders,
@@ -219,9 +228,7 @@ class Watch:
         seen.append(view.rate_in)
         return replace(view, rates=tuple(seen))
 
-    def _forget(
-        self, groups: dict[tuple[str, str], GroupView], topics: dict[str, TopicView]
-    ) -> None:
+    def _forget(self, groups: dict[GroupKey, GroupView], topics: dict[str, TopicView]) -> None:
         """What was deleted makes room."""
         for group in [key for key in self._backlogs if key not in groups]:
             del self._backlogs[group]

@@ -43,7 +43,6 @@ class SessionLooks:
 
     def __init__(
         self,
-        *,
         peers: Callable[[], Iterable[Peer]],
         now: Callable[[], float],
         traffic: TrafficCounters,

@@ -94,10 +94,11 @@ class BrokerStats:
                 ages[number] = await self.age_ms(group)
         aged = list(zip(found, ages, strict=True))
         return AllGroupFigures(
-            groups=await self._slices.make(aged, lambda each: self._group(each[0], each[1] or 0))
+            groups=await self._slices.make(aged, lambda each: self.group_now(each[0], each[1] or 0))
         )
 
-    def _group(self, group: ConsumerGroup, age_ms: int) -> GroupFigures:
+    def group_now(self, group: ConsumerGroup, age_ms: int) -> GroupFigures:
+        """The figures of a group whose oldest ready message is so old."""
         return GroupFigures(
             topic=group.beside or group.topic,
             group=group.name,

@@ -1,10 +1,15 @@
 """Figures of servers without their metrics ports: `mq.admin.figures`."""
 
 from collections.abc import Sequence
+from typing import Literal
+
+from msgspec.structs import replace
 
 from ternmq.client.model.arguments import typed_calls
 from ternmq.client.transport.admin_calls import AdminCalls
+from ternmq.client.transport.fan_out import named
 from ternmq.core.errors import Unavailable
+from ternmq.wire.inspection.figure_pages import FiguresPage, FiguresPageFind
 from ternmq.wire.inspection.figures import Figure, FigureBuckets, Figures, FiguresFind
 from ternmq.wire.messages.standings import BrokerGroupKind
 from ternmq.wire.numbers import Command
@@ -33,6 +38,32 @@ class FigureAdmin(AdminCalls):
                 silent[group] = error.message
         self._fan_out.lack(silent, done=sorted(found))
         return found
+
+    async def figures_page(
+        self,
+        kind: Literal["groups", "topics"] = "groups",
+        sort: str = "name",
+        after: str = "",
+        limit: int = 100,
+        prefix: str = "",
+        keys: list[tuple[str, str]] | None = None,
+    ) -> dict[str, FiguresPage]:
+        """One page of groups or topics of each broker group, sorted and cut there: by name, or the
+        worst first (groups: age, ready, dead, rate; topics: rate, refused). `keys`: these groups
+        (topic, group) or topics (topic, "") and no others. With all their sums."""
+        wanted = FiguresPageFind(
+            kind=kind, sort=sort, after=after, limit=limit, prefix=prefix, keys=keys or []
+        )
+        found = await self._fan_out.ask(Command.FIGURES_PAGE, wanted, FiguresPage)
+        return {
+            name: replace(
+                page,
+                groups=[named(name, each) for each in page.groups],
+                figures=[named(name, each) for each in page.figures],
+                topics=[named(name, each) for each in page.topics],
+            )
+            for name, page in found.items()
+        }
 
     async def _figures(self, group: str, kind: BrokerGroupKind, names: list[str]) -> Figures:
         values: list[Figure] = []

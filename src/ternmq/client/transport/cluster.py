@@ -46,6 +46,7 @@ REPEATABLE = frozenset(
         Command.STATUS,
         Command.TOPIC_FIGURES,
         Command.GROUP_FIGURES,
+        Command.FIGURES_PAGE,
         Command.DELAY_FIND,
         Command.DELAY_COUNT,
         Command.DELAY_LEDGER,

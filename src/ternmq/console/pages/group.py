@@ -37,6 +37,7 @@ async def group_list(console: Console, asked: AskedUrl) -> ShownPage:
     found.sort(key=SORTS[sort])
     keys = [f"{view.topic}/{view.name}" for view in found]
     first, following = page_after(keys, asked.text("after"), ROWS)
+    console.watch.shows(found[first : first + ROWS])
     facts = {
         "groups": found[first : first + ROWS],
         "total": len(found),
@@ -94,6 +95,7 @@ async def group_page(console: Console, asked: AskedUrl) -> ShownPage:
     if view is None:
         raise GroupNotFound(f"topic {topic} has no group {name}, or its broker is away")
     flow = snapshot.topics.get(topic)
+    console.watch.shows([view], [flow] if flow is not None else [])
     rights = console.rights
     keys = await admin.group_keys(topic, name) if rights.operates(topic, name) else None
     leases = await admin.leases(topic, name, ROWS)

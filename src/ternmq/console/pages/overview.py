@@ -20,14 +20,15 @@ def worst_first(snapshot: Snapshot) -> list[GroupView]:
 async def overview(console: Console, asked: AskedUrl) -> ShownPage:
     snapshot = console.watch.snapshot
     groups = worst_first(snapshot)
+    console.watch.shows(groups[:GROUPS_SHOWN])
     oldest = max((view.age_ms for view in groups), default=0)
     facts = {
         "attention": needs_attention(snapshot),
         "groups": groups[:GROUPS_SHOWN],
         "groups_total": len(groups),
         "oldest_ms": max(oldest, 0),
-        "ready": sum(view.ready for view in groups),
-        "dead": sum(view.dead for view in groups),
+        "ready": snapshot.sums.ready,
+        "dead": snapshot.sums.dead,
         "horizon_hours": HORIZON_HOURS,
         "masters": [server for server in snapshot.servers if server.role == "master"],
         "statuses": snapshot.statuses,

@@ -42,6 +42,8 @@ async def topic_list(console: Console, asked: AskedUrl) -> ShownPage:
     found = sorted_topics(snapshot.topics.values(), sort, like)
     first, following = page_after([view.name for view in found], asked.text("after"), ROWS)
     shown = found[first : first + ROWS]
+    groups_of = {view.name: snapshot.groups_of(view.name) for view in shown}
+    console.watch.shows([each for found in groups_of.values() for each in found], shown)
     facts = {
         "topics": shown,
         "total": len(found),
@@ -50,7 +52,7 @@ async def topic_list(console: Console, asked: AskedUrl) -> ShownPage:
         "like": like,
         "sorts": list(SORTS),
         "following": following,
-        "groups_of": {view.name: snapshot.groups_of(view.name) for view in shown},
+        "groups_of": groups_of,
     }
     copy = CopyAs(
         cli=f"tern topic list --url {console.url}",
@@ -70,6 +72,7 @@ async def topic_page(console: Console, asked: AskedUrl) -> ShownPage:
         topic = await console.mq.admin.topic(name)  # Made a moment ago, or not there: it says so.
         view = TopicView(topic=topic)
     groups = sorted(snapshot.groups_of(name), key=lambda each: (-each.open, each.name))
+    console.watch.shows(groups, [view])
     admin = console.mq.admin.tolerant()
     bounds = {}
     if console.rights.reads(name):

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ternmq.security.access.rights import Rights
 from ternmq.wire.actions import Action
+from ternmq.wire.inspection.figure_pages import FiguresPage
 from ternmq.wire.messages.groups import Groups, Ledger
 from ternmq.wire.messages.limits import AppLimits
 from ternmq.wire.messages.servers import Routes
@@ -54,6 +55,17 @@ def _figures(found: AllGroupFigures, rights: Rights) -> AllGroupFigures:
     return AllGroupFigures(groups=[each for each in found.groups if rights.sees(each.topic)])
 
 
+def _figures_page(found: FiguresPage, rights: Rights) -> FiguresPage:
+    """Without the sums, which are of all."""
+    return FiguresPage(
+        groups=[each for each in found.groups if rights.sees(each.topic)],
+        figures=[each for each in found.figures if rights.sees(each.topic)],
+        topics=[each for each in found.topics if rights.sees(each.topic)],
+        following=found.following,
+        age_s=found.age_s,
+    )
+
+
 def _limits(found: AppLimits, rights: Rights) -> AppLimits:
     def seen(app: str) -> bool:
         return rights.is_app(app) or rights.may(Action.DESCRIBE, "app", app)
@@ -84,6 +96,7 @@ NARROWED: dict[int, tuple[type[Any], Narrow[Any]]] = {
     Command.GROUP_LIST: (Groups, _groups),
     Command.LEDGER: (Ledger, _ledger),
     Command.GROUP_FIGURES: (AllGroupFigures, _figures),
+    Command.FIGURES_PAGE: (FiguresPage, _figures_page),
     Command.LIMIT_LIST: (AppLimits, _limits),
     Command.HALF_LIST: (HalfOpens, _halves),
     Command.STATUS: (Status, _status),
