@@ -188,6 +188,9 @@ async def test_due_times_need_a_delay_server_and_a_delay_server_needs_due_times(
         await task.send_columns("orders", plain, later="main")
     with pytest.raises(ternmq.BadName):
         await task.send_columns("orders", columns(clock, b"a"), later="no such/name")
+    far = columns(clock, b"a", after_ms=200 * 365 * 24 * HOUR_MS)
+    with pytest.raises(BadRequest, match="36525 days"):
+        await task.send_columns("orders", far, later="main")
 
 
 async def test_a_forgotten_delay_server_takes_its_topic_with_it(

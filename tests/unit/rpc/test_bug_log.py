@@ -1,5 +1,6 @@
 """A bug that a client can trigger at will does not fill the log (security finding H2)."""
 
+import pytest
 import structlog
 
 from ternmq.rpc.bug_log import BugLog
@@ -49,3 +50,20 @@ def test_places_are_not_kept_without_bound() -> None:
 
     assert len(lines) == 1_000
     assert len(bugs._places) <= 256
+
+
+def test_what_a_request_held_is_in_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Values of variables are not drawn: a body or a password may be among them."""
+
+    secret = "-".join(("canary", "1f7c"))  # The line itself is in a traceback.
+
+    def handle(password: str) -> None:
+        raise ValueError(f"{len(password)} letters")
+
+    try:
+        handle(secret)
+    except ValueError as error:
+        BugLog(lambda: 0.0).report(error, command=40)
+
+    assert "letters" in caplog.text
+    assert secret not in caplog.text

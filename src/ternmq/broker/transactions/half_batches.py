@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from ternmq.batch.check import check_incoming
+from ternmq.batch.due import due_times
 from ternmq.batch.half import DETACHED_NAME_AT, HalfInfo, PlacedHalf, detached_key, read_info
 from ternmq.batch.layout import BATCH_SIZE_MAX, SPARE_BUFFERS
 from ternmq.batch.view import BatchView
@@ -57,6 +58,8 @@ from ternmq.wire.messages.transactions import (
 log = get_logger()
 
 TIMES_MAX_MS = 30 * DAY_MS
+DELAY_DAYS_MAX = 36_525
+"""What `delay_max_days` of a delay server can be at most: it takes all that is committed."""
 BATCHES_MAX = 1_000
 """Half batches of one transaction."""
 
@@ -110,6 +113,10 @@ class HalfBatches:
             raise BadRequest("a transaction is asked about, or expires, within 30 days")
         if incoming.delayed != bool(info.later):
             raise BadRequest("a transaction cannot hold delayed messages: send them after it")
+        if info.later:
+            latest = int(due_times(BatchView(batch), self._now_ms()).max())
+            if latest > self._now_ms() + DELAY_DAYS_MAX * DAY_MS:
+                raise BadRequest(f"due more than {DELAY_DAYS_MAX} days ahead")
         topic = await self._topics.get_or_create(incoming.topic, peer)
         self._publisher.admit(peer, batch, incoming, topic)
         # Delayed rows lie in a topic of their delay server, and say themselves which they are for.

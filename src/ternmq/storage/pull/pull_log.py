@@ -43,6 +43,9 @@ from ternmq.storage.pull.record import (
     encoded_size,
 )
 
+FOLLOWING_MAX = 10_000
+ROTTEN_MAX = 1_000
+
 log = get_logger()
 
 __all__ = ["PullKind", "PullLog", "PullRecord", "StagedPulls", "Survey", "cut_record"]
@@ -106,6 +109,8 @@ class PullLog(ReplicatedLog[StagedPulls]):
         self._synced_at = clock.monotonic()
         self._needed: dict[int, dict[int, int]] = {}
         self._waiting: deque[Needed] = deque()  # Of the suffix.
+        self._following: dict[int, None] = {}
+        """Where pages ended that were read lately: there a record begins."""
         self.rotten: dict[int, int] = {}
         """Bytes that a reader found damaged in this life of the server: from, to."""
 
@@ -268,8 +273,14 @@ class PullLog(ReplicatedLog[StagedPulls]):
     def page(self, position: int, end: int, size_max: int, row: PullRow | None = None) -> PullPage:
         """Records for archive and trace; with a row only what touches it. Blocks."""
         page = read_page(self._log, position, end, size_max, safe=self.bounds()[1], row=row)
+        believed = position in self._following or position in (0, *self._log.bases)
+        while len(self._following) >= FOLLOWING_MAX:
+            self._following.pop(next(iter(self._following)), None)
+        self._following[page.following] = None
         for start, stop in page.damaged:
-            if self.rotten.get(start, 0) < stop:
+            if start == position and not believed:
+                continue  # Whoever asked made it up, and it lies within a record.
+            if self.rotten.get(start, 0) < stop and len(self.rotten) < ROTTEN_MAX:
                 self.rotten[start] = stop
                 log.error("delivery records are damaged; passed over", start=start, end=stop)
         return page

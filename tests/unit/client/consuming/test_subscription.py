@@ -181,7 +181,7 @@ def test_the_blocking_consumer_looks_too() -> None:
         def watch(self, withdrawn: object) -> None:
             """Nothing is withdrawn here."""
 
-        async def next_batch(self) -> None:
+        async def next_batch(self, rows_max: int, **_: object) -> None:
             return None
 
     source, fetched = Source(), Fetched()

@@ -369,3 +369,19 @@ def test_damage_that_a_reader_meets_is_named_once_counted_and_passed_over() -> N
     assert pages[0].damaged == [(offsets[4], offsets[5])]
     assert store.pulls.rotten == {offsets[4]: offsets[5]}
     assert [line["event"] for line in logs] == ["delivery records are damaged; passed over"]
+
+
+def test_a_position_that_was_made_up_is_no_damage() -> None:
+    """A client may ask from anywhere: that says nothing about the disk, and fills no log."""
+    disk, store, _ = fresh()
+    offsets = put_pulls(store, *(acked(number) for number in range(10)))
+    with capture_logs() as logs:
+        for within in range(1, offsets[1]):
+            store.pulls.page(within, 0, 1 << 20)
+    assert (store.pulls.rotten, logs) == ({}, [])
+
+    path = DATA / "pull" / disk.names(DATA / "pull")[0]
+    first = store.pulls.page(0, offsets[4], 1 << 20)
+    disk.open(path, create=False).pwritev([b"\xff"], offsets[4] + 40)
+    store.pulls.page(first.following, 0, 1 << 20)
+    assert store.pulls.rotten == {offsets[4]: offsets[5]}
