@@ -116,6 +116,8 @@ class DelayRouter:
 
         async def work(peer: Peer, request: R) -> Record:
             async with self._turns.setdefault(peer, asyncio.Lock()):
+                if peer.closed or self._stopping:  # Nobody waits for what would be read.
+                    raise Unavailable("the delay server is stopping, or its client is gone")
                 return await answer(request)
 
         def handle(peer: Peer, frame: Frame) -> None:

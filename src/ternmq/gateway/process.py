@@ -6,7 +6,7 @@ way of TernMQ clients: when it dies, what its clients held comes again, and noth
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from ternmq.client.client import Client, connect
 from ternmq.core.clock import Clock
@@ -26,6 +26,7 @@ from ternmq.gateway.sessions.recent_sends import RecentSends
 
 APP = "tern-gateway"
 LOOK_S = 2.0
+LEAVE_S = 1.0
 REQUEST_TIMEOUT_S = 2.5
 """Clients wait 3 s for an answer: before that they are told to try again."""
 
@@ -41,6 +42,8 @@ async def making_gateway(config: GatewayConfig, clock: Clock) -> AsyncIterator[G
             await consumers.pushed.client_gone(client_id)
 
         clients = ClientTable(clock, gone)
+        halves = HalfMessages(mq, clock, clients.producers_of)
+        mq.transaction_checker(halves.asked)
         gateway = Gateway(
             mq=mq,
             clock=clock,
@@ -49,7 +52,7 @@ async def making_gateway(config: GatewayConfig, clock: Clock) -> AsyncIterator[G
             known=ClusterFacts(mq, clock, config),
             clients=clients,
             consumers=consumers,
-            halves=HalfMessages(mq, clock),
+            halves=halves,
             recent=RecentSends(clock),
         )
         pushed = consumers.pushed
@@ -57,7 +60,9 @@ async def making_gateway(config: GatewayConfig, clock: Clock) -> AsyncIterator[G
             try:
                 yield GatewayRouter(gateway)
             finally:
-                await consumers.close()
+                with suppress(TimeoutError):  # Polls that wait at a broker end with the connection.
+                    async with asyncio.timeout(LEAVE_S):
+                        await consumers.close()
 
 
 @asynccontextmanager

@@ -201,7 +201,8 @@ def main(endpoint: str, key: str = "", secret: str = "") -> None:
         try:
             say("ok", getattr(driver, word)(**values))
         except Exception as error:  # Whatever the client raises is an answer.
-            say("error", {"code": int(getattr(error, "code", None) or 0), "text": str(error)})
+            code = getattr(error, "code", None)
+            say("error", {"code": code if isinstance(code, int) else 0, "text": str(error)})
     os._exit(0)
 
 

@@ -65,7 +65,7 @@ class SendCalls:
             await gateway.known.check_topic(topic)
             gateway.clients.seen(caller).sends_to(topic)
             if incoming.kind is MessageKind.TRANSACTION:
-                entry.transaction_id = await self._stage(topic, incoming)
+                entry.transaction_id = await self._stage(caller, topic, incoming, message)
             elif incoming.row.due_at_ms is not None and incoming.row.due_at_ms > now_ms:
                 entry.recall_handle = await self._delay(topic, incoming)
             else:
@@ -105,11 +105,13 @@ class SendCalls:
 
         return await self._gateway.recent.once(topic, row.explicit_id, send)
 
-    async def _stage(self, topic: str, incoming: IncomingMessage) -> str:
+    async def _stage(
+        self, caller: RocketCaller, topic: str, incoming: IncomingMessage, message: Any
+    ) -> str:
         assert incoming.row.explicit_id is not None
 
         async def stage() -> str:
-            return await self._gateway.halves.stage(topic, incoming)
+            return await self._gateway.halves.stage(topic, incoming, caller.client_id, message)
 
         return await self._gateway.recent.once(topic, incoming.row.explicit_id, stage)
 
