@@ -152,13 +152,22 @@ async def awaited(mq: Any, count: int, took: list[float]) -> int:
     return done
 
 
+async def fine(mq: Any, count: int, took: list[float]) -> int:
+    """As `failing`, and none fails."""
+    return await _handle(mq, "fine", count, -1)
+
+
 async def failing(mq: Any, count: int, took: list[float]) -> int:
-    """As `consume`, and every hundredth message fails once."""
-    await mq.send_many("failing", [BODY] * count)
+    """A bare loop; every hundredth message fails once."""
+    return await _handle(mq, "failing", count, 0)
+
+
+async def _handle(mq: Any, topic: str, count: int, chosen: int) -> int:
+    await mq.send_many(topic, [BODY] * count)
     done = 0
-    async with mq.consumer("failing", group="g", prefetch=20_000) as consumer:
+    async with mq.consumer(topic, group="g", prefetch=20_000) as consumer:
         async for message in consumer:
-            if message.sequence % 100 == 0 and message.attempt == 1:
+            if message.sequence % 100 == chosen and message.attempt == 1:
                 message.retry(after=0.05)
                 continue
             message.ack()
@@ -183,6 +192,7 @@ WORKLOADS = {
         plain,
         half,
         awaited,
+        fine,
         failing,
     )
 }

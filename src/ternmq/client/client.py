@@ -46,7 +46,7 @@ from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.model.times import shown
 from ternmq.client.producing.producer import Producer
 from ternmq.client.producing.send_buffer import Stats
-from ternmq.client.producing.send_many import SendMany
+from ternmq.client.producing.send_many import SendMany, send_many
 from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.client.reading.calls import ReadingCalls
 from ternmq.client.session import ClientSession
@@ -201,7 +201,7 @@ class Client(ReadingCalls):
         producer, spooling = self.sender(), self._open().spooling
         if spooling is not None:
             return await spooling.send_many(topic, bodies, options)
-        return await SendMany(producer, topic, options).send(bodies)
+        return await send_many(producer, topic, bodies, options)
 
     async def _send_unwatched(
         self, topic: str, bodies: Sequence[Any], options: SendOptions

@@ -20,7 +20,7 @@ import os
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from ternmq.core.errors import Closed, NotMaster, ProtocolError, TernError, TooLarge, Unavailable
 from ternmq.core.log import get_logger
@@ -51,6 +51,19 @@ _PING = int(Command.PING)
 _pack_header = HEADER.pack
 
 A = TypeVar("A", bound=Record)
+
+
+class AnswerTaker(Protocol):
+    """Gets the answer to one request in the moment in which it is read, without a future and a
+    turn of the loop. Hears of it once, and must not raise."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, payload: bytearray, /) -> None: ...
+
+    def set_exception(self, error: TernError, /) -> None: ...
+
+
 OnPush = Callable[[Frame], None]
 OnLost = Callable[[TernError], None]
 
@@ -72,12 +85,13 @@ class Connection(asyncio.BufferedProtocol):
         self._new_future = loop.create_future
         self._decoder = FrameDecoder(receive_buffer())
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
-        self._pending: dict[int, asyncio.Future[bytearray]] = {}
+        self._pending: dict[int, asyncio.Future[bytearray] | AnswerTaker] = {}
         self._correlation = 0
         self._lost: TernError | None = None
         self._gone = loop.create_future()
         self._writable: asyncio.Future[None] | None = None
         self._gathered: list[Buffer] = []
+        self._corked = False
         self._timer: asyncio.TimerHandle | None = None
         self._heard = True
         self._missed = 0
@@ -180,6 +194,24 @@ class Connection(asyncio.BufferedProtocol):
         self._pending[correlation] = future
         return future
 
+    def call_for(self, taker: AnswerTaker, command: int, *buffers: Buffer) -> None:
+        """As `call`; the answer goes to `taker`."""
+        if self._lost is not None:
+            self._loop.call_soon(_fail, taker, self._lost)
+            return
+        correlation = self._correlation + 1
+        self._write(command, 0, correlation, buffers)
+        self._pending[correlation] = taker
+
+    def cork(self) -> None:
+        """More is about to be called in this turn: `uncork` sends it, without another turn."""
+        self._corked = not self._gathered
+
+    def uncork(self) -> None:
+        if self._corked:
+            self._corked = False
+            self._flush()
+
     def send(self, command: int, *buffers: Buffer) -> None:
         """Send a request that gets no answer; lost without a word if the connection is."""
         if self._lost is None:
@@ -196,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
         self._correlation = correlation
         header = _pack_header(size, command, flags, correlation)
         gathered = self._gathered
-        if not gathered:
+        if not gathered and not self._corked:
             self._loop.call_soon(self._flush)
         gathered.append(header)
         gathered.extend(buffers)
@@ -267,8 +299,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         pending, self._pending = self._pending, {}
-        for future in pending.values():
-            _fail(future, reason)
+        for waiting in pending.values():
+            if isinstance(waiting, asyncio.Future):
+                _fail(waiting, reason)
+            else:
+                self._loop.call_soon(_fail, waiting, reason)  # After `_on_lost`, as futures tell.
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         if self._on_lost is not None:
@@ -414,11 +449,12 @@ async def request(
     return unpack(payload, answer_type)
 
 
-def _fail(future: "asyncio.Future[bytearray]", error: TernError) -> None:
-    """Each future gets an error of its own; asyncio does not warn if no task reads it."""
-    if not future.done():
-        future.set_exception(_copy(error))
-        future.exception()
+def _fail(waiting: "asyncio.Future[bytearray] | AnswerTaker", error: TernError) -> None:
+    """Each gets an error of its own; asyncio does not warn if no task reads it."""
+    if not waiting.done():
+        waiting.set_exception(_copy(error))
+        if isinstance(waiting, asyncio.Future):
+            waiting.exception()
 
 
 def _copy(error: TernError) -> TernError:

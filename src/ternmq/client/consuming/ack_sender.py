@@ -213,9 +213,8 @@ class AckSender:
             )
         try:
             while self.pending or self._riding or self._sending:
-                async with asyncio.timeout(self._timeout):
-                    if await self._flush_some():
-                        return
+                if await self._flush_some():
+                    return
         except TimeoutError as error:
             raise Unavailable(
                 f"the broker did not confirm within {self._timeout:g} s; it is told again when it "
@@ -226,11 +225,11 @@ class AckSender:
         """Send what fits one request, and wait for the answers under way. Was that all?"""
         if self._connection is None or self._connection.closed:
             self._back.clear()  # Closed, and the news of it is on its way.
-            await self._back.wait()
+            async with asyncio.timeout(self._timeout):
+                await self._back.wait()
         if self.pending or self._riding:
             self._send()
         await self._all_answered()
-        await asyncio.sleep(0)  # An answer that is there already runs its callback.
         # Frames are handled in order: the acks on pulls came first.
         return bool(self._riding) and not self.pending
 
@@ -238,11 +237,31 @@ class AckSender:
         """Wait for the answers under way; raises what the broker refused."""
         connection = self._connection
         for answer in list(self._sending):
-            try:
-                await asyncio.shield(answer)
-            except TernError:
-                if connection is not None and not connection.closed:
-                    raise
+            await self._taken(answer)
+            error = None if answer.cancelled() else answer.exception()
+            if error is not None and connection is not None and not connection.closed:
+                raise error
+
+    async def _taken(self, answer: "asyncio.Future[bytearray]") -> None:
+        """Until `_answered` has seen it, which was told first. Who gives up waiting leaves the
+        answer alone: a future and a timer, not a task's time-out and a shield, for each ack."""
+        seen: asyncio.Future[None] = self._loop.create_future()
+        timer = self._loop.call_later(self._timeout, _give_up, seen)
+        answer.add_done_callback(partial(_see, seen))
+        try:
+            await seen
+        finally:
+            timer.cancel()
+
+
+def _see(seen: "asyncio.Future[None]", _answer: object) -> None:
+    if not seen.done():
+        seen.set_result(None)
+
+
+def _give_up(seen: "asyncio.Future[None]") -> None:
+    if not seen.done():
+        seen.set_exception(TimeoutError())
 
 
 def _overlap(known: Iterable[tuple[int, int, int]], rows: tuple[int, int, int]) -> bool:

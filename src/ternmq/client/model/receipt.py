@@ -234,8 +234,10 @@ class BatchReceipt:
 
     def finish(self) -> None:
         """Parts may be answered in any order; rows are looked up in theirs."""
-        self._stored.sort(key=lambda part: part[0])
-        self.failures.sort(key=lambda part: part[0].start)
+        if len(self._stored) > 1:
+            self._stored.sort(key=lambda part: part[0])
+        if len(self.failures) > 1:
+            self.failures.sort(key=lambda part: part[0].start)
 
     def __len__(self) -> int:
         return self._count

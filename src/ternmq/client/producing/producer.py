@@ -39,7 +39,7 @@ from ternmq.client.producing.ordered_sender import OrderedSender, Queue
 from ternmq.client.producing.producer_batch import OnDone, ProducerBatch, SendWindow
 from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.producing.send_buffer import SendBuffer, Stats
-from ternmq.client.producing.senders import Senders
+from ternmq.client.producing.senders import NextTurn, Senders
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
 from ternmq.core.clock import Clock
@@ -86,6 +86,7 @@ class Producer:
         self._cut_when_due = self.background.callback(self._cut)
         self._brokers = Senders(cluster, "realtime", config, self._renewed, self.background)
         self._delays = Senders(cluster, "delay", config, self._renewed, self.background)
+        self._next_turn = NextTurn(self._brokers, self._cut_when_due)
         self.ordered = OrderedSender(self, cluster)
         self._deadlines: Deadlines[Accumulator] = Deadlines(
             self._deadline, self._give_up, self.background
@@ -211,7 +212,8 @@ class Producer:
         open_batch.rows.extend(rows)
         open_batch.waiters.extend([share] * count)  # type: ignore[list-item]  # Never waits by row.
         open_batch.size += size
-        open_batch.plain = open_batch.plain and set(map(type, rows)) <= {bytes}
+        if open_batch.plain and (count > 1 or type(rows[0]) is not bytes):
+            open_batch.plain = set(map(type, rows)) <= {bytes}
         self._cut_soon(accumulator)
 
     def _open_batch(self, accumulator: Accumulator, since: float) -> OpenBatch:
@@ -226,7 +228,7 @@ class Producer:
             accumulator.under_way < PARTIAL_MAX or len(accumulator.open_batches) > 1
         ):
             accumulator.scheduled = True
-            self.loop.call_soon(self._cut_when_due, accumulator)
+            self._next_turn.cut(accumulator)
 
     def _cut(self, accumulator: Accumulator) -> None:
         """Turn open batches into batches, as many as may be under way."""
@@ -446,6 +448,8 @@ class Producer:
         settled(batch, self.senders(accumulator.delayed).trouble or batch.overdue())
 
     def _deadline(self, open_batch: OpenBatch) -> float:
+        if open_batch.awaited:
+            return open_batch.opened_at + self.config.delivery_timeout
         return self.window(open_batch).deadline
 
     def _broken(self, error: TernError) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
+from ternmq.batch.bare_bodies import one_row, pack_names, write_bare
+from ternmq.batch.compression import MEAN_BODY_SIZE_MIN
 from ternmq.batch.encoder import (
     Origin,
     Outgoing,
@@ -21,6 +23,10 @@ from ternmq.client.model.receipt import Dues, Published
 from ternmq.client.producing.accumulator import OpenBatch
 from ternmq.client.sealing.keyring import Keyring
 from ternmq.core.errors import BadRequest, ReadOnly, SendUnknown, TernError, TooLarge, Unavailable
+from ternmq.core.units import KIB
+
+SINGLE_SIZE_MAX = 64 * KIB
+"""Of a lone body that is known to fit any batch."""
 
 OnDone = Callable[["ProducerBatch", TernError | None], None]
 
@@ -105,6 +111,11 @@ class ProducerBatch:
         """Make the bytes; raises `TooLarge` when the rows do not fit one batch. With a keyring
         bodies are encrypted; raises why they cannot be."""
         open_batch, published = self.open_batch, self.published
+        if keyring is None and open_batch.plain and open_batch.due is None:
+            single = self._encode_single(app, encoding)
+            if single is not None:
+                self.data = single
+                return
         origin = Origin(
             topic=published.topic,
             app=app,
@@ -138,6 +149,22 @@ class ProducerBatch:
             origin=origin,
             first_sequence=published.first_sequence,
             encoding=encoding if keyring is None else Encoding.PLAIN,
+        )
+
+    def _encode_single(self, app: str, encoding: Encoding) -> bytearray | None:
+        """A lone small body, by the shortest way; None: it is something else."""
+        rows, published = self.open_batch.rows, self.published
+        body: bytes = rows[0]  # type: ignore[assignment]
+        small = SINGLE_SIZE_MAX if encoding is Encoding.PLAIN else MEAN_BODY_SIZE_MIN
+        if len(rows) != 1 or len(body) > small:
+            return None
+        return write_bare(
+            one_row(len(body)),
+            body,
+            names=pack_names(published.topic, app),
+            producer=published.producer,
+            first_sequence=published.first_sequence,
+            born_at_ms=self.open_batch.born_at_ms,
         )
 
     def _encode_plain(

@@ -46,6 +46,7 @@ from ternmq.client.producing.senders import Senders
 from ternmq.core.errors import BufferFull, Closed, SendUnknown, TernError
 from ternmq.core.ids import check_name
 
+SHORT_ROWS_MAX = 16
 TURN_ROWS = 1024  # Rows checked one by one before the loop gets a turn.
 
 
@@ -177,12 +178,7 @@ class SendMany:
             await producer.wait_for_room(count, size)
 
     def _finished(self) -> BatchReceipt:
-        receipt = self._receipt
-        receipt.finish()
-        failures = receipt.failures
-        if failures and sum(len(rows) for rows, _ in failures) == len(receipt):
-            raise _one_for_all([error for _, error in failures])
-        return receipt
+        return whole(self._receipt)
 
     def _shared_size(self, rows: Sequence[Row], delay_line: DelayLine | None) -> int | None:
         """What a short list counts in the send buffer; None when it is no short one."""
@@ -363,6 +359,54 @@ class SendMany:
     async def _next_answer(self) -> None:
         self._answered = self._producer.loop.create_future()
         await self._answered
+
+
+async def send_many(
+    producer: Producer, topic: str, bodies: Sequence[Any], options: SendOptions
+) -> BatchReceipt:
+    """Send all, by the short way where that will do: a few bodies that are nothing but bytes."""
+    size = 0 if options else _short_size(producer, topic, bodies)
+    if not size:
+        return await SendMany(producer, topic, options).send(bodies)
+    count = len(bodies)
+    if not producer.buffer.take(count, size):
+        await producer.wait_for_room(count, size)
+    receipt, answered = BatchReceipt(count), producer.loop.create_future()
+    try:
+        producer.add_list(topic, bodies, size, BatchShare(receipt, answered))
+    except TernError:  # The name of the topic is none.
+        producer.give_room(count, size)
+        raise
+    await answered
+    return whole(receipt)
+
+
+def _short_size(producer: Producer, topic: str, bodies: Sequence[Any]) -> int:
+    """What such a list counts in the send buffer; 0: it needs more than the short way."""
+    count, small, config = len(bodies), producer.sizes.small, producer.config
+    if (
+        not 0 < count <= min(SHORT_ROWS_MAX, config.batch_rows_max)
+        or producer.codec is not None
+        or config.on_full == "raise"
+        or producer.closed
+        or type(topic) is not str
+    ):
+        return 0
+    size = ROW_COST * count
+    for body in bodies:
+        if type(body) is not bytes or len(body) > small:
+            return 0
+        size += len(body)
+    return size if size <= config.batch_size_max // SHARED_SIZE_PART else 0
+
+
+def whole(receipt: BatchReceipt) -> BatchReceipt:
+    """All parts are answered; raises if every one of them failed."""
+    receipt.finish()
+    failures = receipt.failures
+    if failures and sum(len(rows) for rows, _ in failures) == len(receipt):
+        raise _one_for_all([error for _, error in failures])
+    return receipt
 
 
 def _one_for_all(errors: list[TernError]) -> TernError:

@@ -21,7 +21,6 @@ Belongs to one event loop. Never encodes, never changes a batch's bytes, never d
 
 import asyncio
 from collections import deque
-from functools import partial
 from typing import Protocol
 
 from ternmq.client.producing.circuit_breaker import CircuitBreaker
@@ -50,6 +49,7 @@ REFUSALS_MAX = 3
 REQUESTS_MAX = 256  # Under way at once.
 AHEAD_MAX = 400  # Batches sent beyond the oldest unanswered one; a broker remembers the last 512.
 SWEEP_S = 0.1
+_PUBLISH = int(Command.PUBLISH)
 OF_THE_GROUP = (DiskFull, NotMaster, ReadOnly)
 """Refusals that another group may not have, and that this one will have for a while."""
 OF_ITS_REPLICAS = (NotMaster, ReadOnly)
@@ -86,7 +86,7 @@ class Sender:
         self._background = background
         self._guarded = background.callback
         self._sweep_when_due = background.callback(self._sweep)
-        self._take_answer = background.callback(self._answered)
+        self.take_answer = background.callback(self._answered)
         self.breaker = CircuitBreaker()
         self._allow_duplicates = allow_duplicates
         self._link = link
@@ -116,6 +116,10 @@ class Sender:
     @property
     def under_way(self) -> int:
         return len(self._under_way)
+
+    @property
+    def connection(self) -> Connection | None:
+        return self._link.connection
 
     def put(self, batch: ProducerBatch) -> None:
         """Send it as soon as its turn comes."""
@@ -191,34 +195,27 @@ class Sender:
         batch.sent_to(connection.welcome.epoch)
         batch.sent_at = self._loop.time()
         try:
-            answer = connection.call(Command.PUBLISH, batch.data)
+            connection.call_for(_Transmission(self, batch, connection), _PUBLISH, batch.data)
         except RuntimeError:
             # The transport is closed already and the news of it is on its way.
             self._under_way.pop(batch.serial, None)
             self._put_later(batch)
-            return
-        answer.add_done_callback(partial(self._take_answer, batch, connection))
 
     def _answered(
-        self, batch: ProducerBatch, connection: Connection, answer: "asyncio.Future[bytearray]"
+        self, batch: ProducerBatch, connection: Connection, answer: bytearray | TernError
     ) -> None:
-        if answer.cancelled():
-            error: BaseException | None = Unavailable("the request was cancelled")
-        else:
-            error = answer.exception()
-        if isinstance(error, TernError) and _definite(error, connection):
+        error = answer if isinstance(answer, TernError) else None
+        if error is not None and _definite(error, connection):
             batch.refusal = error = self._named(error)
             batch.refused_by_epoch(connection.welcome.epoch, error)
         if batch.finished or batch.serial not in self._under_way:
             return  # Answered twice, or given up meanwhile.
-        if error is None:
-            self._stored(batch, connection, answer.result())
-        elif connection.closed or isinstance(error, Unavailable):
-            self._again(batch, connection, error)
-        elif isinstance(error, TernError):
-            self._refused(batch, error)
+        if not isinstance(answer, TernError):
+            self._stored(batch, connection, answer)
+        elif connection.closed or isinstance(answer, Unavailable):
+            self._again(batch, connection, answer)
         else:
-            self._finish(batch, TernError(f"sending failed inside the client: {error!r}"))
+            self._refused(batch, error or answer)
 
     def _stored(self, batch: ProducerBatch, connection: Connection, payload: bytearray) -> None:
         published = batch.published
@@ -236,9 +233,9 @@ class Sender:
             self.breaker.worked()
         self._finish(batch, None)
 
-    def _again(self, batch: ProducerBatch, connection: Connection, error: BaseException) -> None:
+    def _again(self, batch: ProducerBatch, connection: Connection, error: TernError) -> None:
         """Indefinite: back into line, at its old place."""
-        batch.trouble = error.message if isinstance(error, TernError) else ""
+        batch.trouble = error.message
         if isinstance(error, ProtocolError):
             batch.refusals += 1  # The broker cut us off, perhaps because of these very bytes.
             if batch.refusals >= REFUSALS_MAX:
@@ -397,6 +394,29 @@ class Sender:
         for batch in [*self._under_way.values(), *self._waiting, *self._later]:
             self._drop(batch)
             self._finish(batch, batch.overdue() if batch.transmitted else error)
+
+
+class _Transmission:
+    """One try of a batch; `rpc.connection.AnswerTaker`."""
+
+    __slots__ = ("_batch", "_connection", "_done", "_sender")
+
+    def __init__(self, sender: Sender, batch: ProducerBatch, connection: Connection) -> None:
+        self._sender = sender
+        self._batch = batch
+        self._connection = connection
+        self._done = False
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, payload: bytearray) -> None:
+        self._done = True
+        self._sender.take_answer(self._batch, self._connection, payload)
+
+    def set_exception(self, error: TernError) -> None:
+        self._done = True
+        self._sender.take_answer(self._batch, self._connection, error)
 
 
 def _definite(error: TernError, connection: Connection) -> bool:

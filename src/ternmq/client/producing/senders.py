@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from ternmq.client.config import ClientConfig
+from ternmq.client.producing.accumulator import Accumulator
 from ternmq.client.producing.balancing import Affinity, Balancer, able, at_home
 from ternmq.client.producing.producer_batch import ProducerBatch
 from ternmq.client.producing.sender import Sender
@@ -18,6 +19,7 @@ from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import TernError
 from ternmq.core.lifecycle import Background
+from ternmq.rpc.connection import Connection
 from ternmq.wire.messages.order_keys import Home
 from ternmq.wire.messages.servers import Routes
 from ternmq.wire.messages.standings import BrokerGroupKind
@@ -60,6 +62,14 @@ class Senders:
         if not self._groups:
             self._learn()
         return bool(self._groups)
+
+    def cork(self) -> list[Connection]:
+        """Let what is sent from here on leave together; `uncork` these then."""
+        found = [sender.connection for sender in self._senders.values()]
+        connections = [connection for connection in found if connection is not None]
+        for connection in connections:
+            connection.cork()
+        return connections
 
     def next(self, topic: str, affinity: Affinity | None = None) -> Sender:
         """The server that gets the next batch; of several in a row, perhaps where the last went."""
@@ -155,3 +165,28 @@ class Senders:
             await asyncio.wait([self.finding])
         for sender in self._senders.values():
             sender.stop()
+
+
+class NextTurn:
+    """Accumulators that are cut in the next turn of the loop, so that all rows of this one share
+    batches. What is cut in one turn leaves in that turn, in one write."""
+
+    def __init__(self, senders: Senders, cut: Callable[[Accumulator], None]) -> None:
+        """`cut` must not raise."""
+        self._senders = senders
+        self._cut = cut
+        self._accumulators: list[Accumulator] = []
+        self._loop = asyncio.get_running_loop()
+
+    def cut(self, accumulator: Accumulator) -> None:
+        if not self._accumulators:
+            self._loop.call_soon(self._cut_all)
+        self._accumulators.append(accumulator)
+
+    def _cut_all(self) -> None:
+        accumulators, self._accumulators = self._accumulators, []
+        corked = self._senders.cork()
+        for accumulator in accumulators:
+            self._cut(accumulator)
+        for connection in corked:
+            connection.uncork()

@@ -53,7 +53,9 @@ class RetryingRequest:
         """Ask for an answer that is no record."""
         while True:
             try:
-                connection = await self._within(link.get())
+                connection = link.connection
+                if connection is None or connection.closed:
+                    connection = await self._within(link.get())
                 self._transmitted = True
                 return await self._within(connection.call(command, payload))
             except (Unavailable, TimeoutError) as error:

@@ -94,3 +94,11 @@ def test_a_damaged_note_of_what_the_cluster_was_is_one_clear_line(tmp_path: Path
 
     with pytest.raises(BadConfig, match="does not say what the cluster is made of"):
         settle_shape(tmp_path)
+
+
+def test_a_gateway_for_rocketmq_clients_comes_after_everybody_else(tmp_path: Path) -> None:
+    plan = make_plan(Shape(), tmp_path, 7700, Extra(rocketmq_port=8081))
+
+    [gateway] = plan.gateways
+    assert plan.everybody[-1] is gateway
+    assert (gateway.port, gateway.arguments[:4]) == (8081, ("gateway", "serve", "--url", plan.url))
