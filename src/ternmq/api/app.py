@@ -22,6 +22,7 @@ from ternmq.api.routes import (
     cluster,
     consuming,
     dead,
+    definitions,
     delayed,
     documents,
     groups,
@@ -70,6 +71,7 @@ def make_api(service: ApiService | None) -> FastAPI:
     ):
         app.include_router(routes.router)
     app.include_router(documents.router)
+    app.include_router(definitions.router)
     app.include_router(jobs.router)
     app.include_router(actions.router)
     app.include_router(watching.router)

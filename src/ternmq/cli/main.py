@@ -46,7 +46,7 @@ from ternmq.cli.terminal.hints import USAGE_ERROR, HintingGroup
 from ternmq.cli.terminal.options import EXIT_INTERRUPTED
 from ternmq.cli.terminal.output import flush, note
 from ternmq.cli.terminal.printable import json_text
-from ternmq.cli.topics import group, limit, rows, topic
+from ternmq.cli.topics import definitions, group, limit, rows, topic
 from ternmq.core.errors import BadRequest, TernError
 
 EXIT_FAILED = 1
@@ -103,6 +103,7 @@ app.add_typer(secure.app, name="secure", cls=HintingGroup)
 app.command("version")(settings.version)
 app.command("export")(export.export)
 app.command("import")(export.import_)
+app.add_typer(definitions.app, name="definitions", cls=HintingGroup)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.command("verify")(backup.verify)

@@ -33,6 +33,8 @@ PATHS = (
     "/dead/billing",
     "/delayed",
     "/half",
+    "/jobs",
+    "/do/resend-job?group=billing&canary=5",
     "/clients",
     "/cluster",
     "/api",

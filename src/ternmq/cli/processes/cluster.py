@@ -24,6 +24,7 @@ from ternmq.core.errors import BadConfig
 if TYPE_CHECKING:
     from ternmq.cli.processes.cluster_plan import ClusterPlan, Planned
     from ternmq.cli.processes.cluster_tls import ClusterTls
+    from ternmq.cli.processes.console_beside import ConsolePlace
     from ternmq.cli.processes.supervisor import Supervised
 
 LOGS = "logs"
@@ -31,6 +32,13 @@ IN_STEP_S = 30.0
 LOOK_S = 0.2
 STOP_SECONDS_MAX = 35.0
 """Delay servers, brokers, meta servers, one kind after the other."""
+
+Secure = Annotated[
+    bool, typer.Option("--secure", help="TLS, logins and rights; certificates are made.")
+]
+ConsoleFlag = Annotated[
+    bool, typer.Option(envvar="TERN_CONSOLE", help="Run the web console beside it?")
+]
 
 
 def cluster(
@@ -56,15 +64,14 @@ def cluster(
     restart: Annotated[
         bool, typer.Option("--restart", help="Start a process that died again.")
     ] = False,
-    secure: Annotated[
-        bool, typer.Option("--secure", help="TLS, logins and rights; certificates are made.")
-    ] = False,
+    secure: Secure = False,
     rocketmq: Annotated[
         int | None,
         typer.Option(
             metavar="PORT", min=1, max=65_535, help="Run a gateway for RocketMQ clients, too."
         ),
     ] = None,
+    console: ConsoleFlag = True,
     config: ConfigFile = None,
 ) -> None:
     """Run a whole cluster on this machine: meta servers, broker groups, delay servers.
@@ -76,6 +83,7 @@ def cluster(
     """
     from ternmq.cli.processes.cluster_folder import is_secured, keep_shape, settle_shape
     from ternmq.cli.processes.cluster_plan import SECRET_FILE, Extra, make_plan
+    from ternmq.cli.processes.console_beside import ConsolePlace
     from ternmq.cli.processes.lock import locked
     from ternmq.cli.processes.node import PRIVATE
     from ternmq.core.process import run_loop
@@ -98,7 +106,8 @@ def cluster(
         keep_shape(folder, shape)
         make_node_secret(folder / SECRET_FILE)
         files = _certificates(folder) if extra.tls else None
-        run_loop(_run(plan, folder, files, restart=restart))
+        place = ConsolePlace.beside(plan, ports, wanted=console, secured=extra.tls)
+        run_loop(_run(plan, folder, files, place, restart=restart))
 
 
 def _check_config(config: Path | None) -> None:
@@ -137,14 +146,21 @@ def _certificates(folder: Path) -> "ClusterTls":
 
 
 async def _run(
-    plan: "ClusterPlan", folder: Path, files: "ClusterTls | None", *, restart: bool
+    plan: "ClusterPlan",
+    folder: Path,
+    files: "ClusterTls | None",
+    place: "ConsolePlace",
+    *,
+    restart: bool,
 ) -> None:
     """Until a signal comes; one that comes while starting ends the start."""
     from ternmq.cli.processes.stopping import Stopper
 
     stopper = Stopper(STOP_SECONDS_MAX)
     stopper.install()
-    serving = asyncio.create_task(_serve(plan, folder, files, restart=restart), name="cluster")
+    serving = asyncio.create_task(
+        _serve(plan, folder, files, place, restart=restart), name="cluster"
+    )
     asked = asyncio.create_task(stopper.asked.wait(), name="stop")
     try:
         await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -158,10 +174,16 @@ async def _run(
 
 
 async def _serve(
-    plan: "ClusterPlan", folder: Path, files: "ClusterTls | None", *, restart: bool
+    plan: "ClusterPlan",
+    folder: Path,
+    files: "ClusterTls | None",
+    place: "ConsolePlace",
+    *,
+    restart: bool,
 ) -> None:
     """Start in order, say so, wait to be cancelled, stop in reverse order."""
     from ternmq.cli.processes.cluster_folder import in_waves
+    from ternmq.cli.processes.console_beside import console_process
     from ternmq.cli.processes.supervisor import Supervised, start_together, stop_together
 
     logs = folder / LOGS
@@ -187,10 +209,11 @@ async def _serve(
         for server in everybody:
             server.watch(restart=restart)
         admin = "" if files is None else files.admin_url(plan)
-        _welcome(plan, everybody, folder, admin)
+        _welcome(plan, everybody, folder, admin, place.shown)
         say(f"ready {plan.url}")
         sys.stdout.flush()
-        await asyncio.Event().wait()
+        async with console_process(place, plan.url, logs):
+            await asyncio.Event().wait()
     finally:
         # Nobody is left who sends to what stops.
         for part in (gateways, delays, brokers, metas):
@@ -224,7 +247,7 @@ def _admin_url(plan: "ClusterPlan", folder: Path) -> tuple[str, Path | None]:
 
 
 def _welcome(
-    plan: "ClusterPlan", servers: "Sequence[Supervised]", folder: Path, admin: str
+    plan: "ClusterPlan", servers: "Sequence[Supervised]", folder: Path, admin: str, console: str
 ) -> None:
     lines = [
         f"  {server.planned.name:<10} {server.planned.address:<16} pid {server.pid}"
@@ -235,6 +258,7 @@ def _welcome(
         f"TernMQ {__version__}: a cluster of {len(servers)} processes is running; Ctrl-C stops it\n"
         + "\n".join(lines)
         + f"\n  data       {folder}, logs in {folder / LOGS}"
+        + (f"\n  console    {console}" if console else "")
         + f"\n  try        tern broker list {url}"
     )
 

@@ -1,4 +1,4 @@
-"""The console that `tern up` starts: a child process that the node neither waits for nor needs.
+"""The console that `tern up` and `tern cluster` start: a child that nobody waits for nor needs.
 
 It is started after the node is ready, and whatever becomes of it is one line for people: its end
 never ends the node. It stops before the node does. Its log is `console.log` in the data directory.
@@ -10,10 +10,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from ternmq.cli.processes.cluster_plan import HOST, Planned
+from ternmq.cli.processes.cluster_plan import HOST, PORT_MAX, ClusterPlan, Planned
 from ternmq.cli.processes.console import OIDC_CLIENT_ID, OIDC_ISSUER, OIDC_USER_CLAIM
 from ternmq.cli.processes.supervisor import Supervised
 from ternmq.cli.terminal.output import note
@@ -25,13 +26,49 @@ from ternmq.node.console_user import CONSOLE_USER, PASSWORD_FILE
 LOG_NAME = "console.log"
 NEEDED = ("fastapi", "uvicorn", "jinja2", "multipart")
 STOP_S = 4.0
+PORT_BEHIND = 80
+"""So far behind the first port of a cluster: 7780 beside 7700."""
 
 
-def why_none(config: NodeConfig) -> str:
+def not_installed() -> str:
     """Why no console is started though one is wanted; empty: one is."""
     if any(find_spec(name) is None for name in NEEDED):
         return "not installed: pip install 'ternmq[console]'"
     return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolePlace:
+    """Where the console beside a cluster of this machine listens."""
+
+    port: int
+    shown: str
+    """What people are told; empty where none is wanted."""
+    runs: bool
+
+    @classmethod
+    def beside(cls, plan: ClusterPlan, base: int, *, wanted: bool, secured: bool) -> "ConsolePlace":
+        """Behind the ports of its servers; none with security on, which wants a user for it."""
+        port = base + max(PORT_BEHIND, len(plan.everybody))
+        missing = not_installed()
+        if missing or not wanted or port > PORT_MAX:
+            return cls(port=port, shown=missing if wanted else "", runs=False)
+        if secured:
+            shown = f"not started, as security is on: tern console --url {plan.url}"
+            return cls(port=port, shown=shown.replace("://", "://USER@", 1), runs=False)
+        return cls(port=port, shown=f"http://{HOST}:{port}", runs=True)
+
+
+@asynccontextmanager
+async def console_process(place: ConsolePlace, url: str, logs: Path) -> AsyncIterator[None]:
+    """Run the console of a cluster while a block runs, if it can be run."""
+    if not place.runs:
+        yield
+        return
+    arguments = ("console", "--host", HOST, "--port", str(place.port), "--url", url)
+    planned = Planned(name="console", role="console", port=place.port, arguments=arguments)
+    async with _running(Supervised(planned, logs / LOG_NAME, note)):
+        yield
 
 
 def console_place(config: NodeConfig) -> str:
@@ -39,7 +76,7 @@ def console_place(config: NodeConfig) -> str:
     if not config.console:
         return ""
     scheme = "https" if config.tls.tls else "http"
-    return why_none(config) or f"{scheme}://{HOST}:{config.console_port}"
+    return not_installed() or f"{scheme}://{HOST}:{config.console_port}"
 
 
 def login_environment(config: NodeConfig, password_file: Path) -> dict[str, str]:
@@ -58,7 +95,7 @@ def login_environment(config: NodeConfig, password_file: Path) -> dict[str, str]
 @asynccontextmanager
 async def console_beside(config: NodeConfig, url: str) -> AsyncIterator[None]:
     """Run it while a block runs, if it can be run."""
-    if why_none(config):
+    if not_installed():
         yield
         return
     arguments = ["console", "--host", HOST, "--port", str(config.console_port)]
@@ -76,7 +113,13 @@ async def console_beside(config: NodeConfig, url: str) -> AsyncIterator[None]:
         port=config.console_port,
         arguments=(*arguments, "--url", url),
     )
-    child = Supervised(planned, config.data_dir / LOG_NAME, note, environment)
+    async with _running(Supervised(planned, config.data_dir / LOG_NAME, note, environment)):
+        yield
+
+
+@asynccontextmanager
+async def _running(child: Supervised) -> AsyncIterator[None]:
+    """Started beside, and stopped in any case."""
     starting = asyncio.create_task(_start(child), name="console")
     try:
         yield
@@ -91,4 +134,4 @@ async def _start(child: Supervised) -> None:
         await child.start()
         child.watch(restart=False)
     except Unavailable as error:
-        note(f"warning: {error.message}; the node goes on without it")
+        note(f"warning: {error.message}; what it looks at goes on without it")

@@ -1,0 +1,35 @@
+"""Where the console beside a cluster of this machine listens, and when there is none."""
+
+from pathlib import Path
+
+import pytest
+
+from ternmq.cli.processes import console_beside
+from ternmq.cli.processes.cluster_plan import ClusterPlan, Extra, Shape, make_plan
+from ternmq.cli.processes.console_beside import ConsolePlace
+
+
+def plan_of(groups: int) -> ClusterPlan:
+    return make_plan(Shape(groups=groups, replicas=0), Path("/data"), 7700, Extra())
+
+
+def test_it_listens_behind_the_ports_of_the_servers() -> None:
+    small = ConsolePlace.beside(plan_of(2), 7700, wanted=True, secured=False)
+    large = ConsolePlace.beside(plan_of(90), 7700, wanted=True, secured=False)
+
+    assert (small.runs, small.shown) == (True, "http://127.0.0.1:7780")
+    assert large.port > max(each.port for each in plan_of(90).everybody)
+
+
+def test_there_is_none_where_none_is_wanted_or_nobody_could_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unwanted = ConsolePlace.beside(plan_of(1), 7700, wanted=False, secured=False)
+    secured = ConsolePlace.beside(plan_of(1), 7700, wanted=True, secured=True)
+    monkeypatch.setattr(console_beside, "find_spec", lambda name: None)
+    missing = ConsolePlace.beside(plan_of(1), 7700, wanted=True, secured=False)
+
+    assert not (unwanted.runs or secured.runs or missing.runs)
+    assert unwanted.shown == ""
+    assert "tern://USER@" in secured.shown
+    assert "pip install" in missing.shown
