@@ -6,7 +6,6 @@ once, on the page that answers the form, and kept nowhere. Neither ever stands i
 
 from typing import Any
 
-from ternmq.api.roles import ROLES
 from ternmq.console.copy_as import CopyAs
 from ternmq.console.page import AskedUrl, Console, ShownPage
 from ternmq.core.errors import BadRequest
@@ -14,6 +13,7 @@ from ternmq.core.ids import check_name
 from ternmq.core.units import parse_duration_ms
 from ternmq.security.access.quota import DEFAULT
 from ternmq.security.access.rights import ACTIONS_GRANTED
+from ternmq.security.access.roles import ROLES
 from ternmq.security.access.secret import Secret
 from ternmq.wire.actions import Action
 from ternmq.wire.messages.limits import Quota, User
