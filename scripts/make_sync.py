@@ -152,7 +152,7 @@ TWINS = [
     ),
     Twin(
         name="DetachedConsumer",
-        source="ternmq.client.consuming.detached",
+        source="ternmq.client.consuming.detached_consumer",
         file="detached_consumer",
         attribute="_consumer",
         doc="Blocking `mq.detached_consumer`: messages that outlive their consumer.",

@@ -1,10 +1,14 @@
-"""The table of commands in docs/wire-protocol.md, which a tidy test holds to the code."""
+"""The commands in docs/wire-protocol.md, which a tidy test holds to the code, and their records."""
 
+import importlib
+import pkgutil
 import re
 from pathlib import Path
 from typing import NamedTuple
 
+from ternmq import wire
 from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record
 
 PAGE = Path(__file__).parents[1] / "docs" / "wire-protocol.md"
 OF_THE_CONNECTION = {Command.HELLO, Command.PING, Command.AUTH}
@@ -37,3 +41,14 @@ def command_rows() -> list[CommandRow]:
 def commands_of(server: str) -> set[Command]:
     """What the page says is asked of this kind of server, HELLO, AUTH and PING left out."""
     return {row.command for row in command_rows() if row.asked_of(server)} - OF_THE_CONNECTION
+
+
+def records() -> dict[str, type[Record]]:
+    """Everything that travels as msgpack, whichever room of `wire` it is in."""
+    found: dict[str, type[Record]] = {}
+    for module in pkgutil.walk_packages(wire.__path__, f"{wire.__name__}."):
+        names = vars(importlib.import_module(module.name))
+        kinds = {name: kind for name, kind in names.items() if isinstance(kind, type)}
+        found |= {name: kind for name, kind in kinds.items() if issubclass(kind, Record)}
+    del found["Record"]
+    return found

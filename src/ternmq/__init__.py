@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ternmq.client.client import Client, connect
     from ternmq.client.config import ClientConfig
     from ternmq.client.consuming.consumer import Consumer
-    from ternmq.client.consuming.detached import DetachedConsumer, HandleVerdict
+    from ternmq.client.consuming.detached_consumer import DetachedConsumer, HandleVerdict
     from ternmq.client.model.codec import Codec
     from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
     from ternmq.client.model.last_error import LastError
@@ -171,7 +171,7 @@ _HOMES = {
     "ternmq.client.client": ("Client", "connect"),
     "ternmq.client.config": ("ClientConfig",),
     "ternmq.client.consuming.consumer": ("Consumer",),
-    "ternmq.client.consuming.detached": ("DetachedConsumer", "HandleVerdict"),
+    "ternmq.client.consuming.detached_consumer": ("DetachedConsumer", "HandleVerdict"),
     "ternmq.client.model.codec": ("Codec",),
     "ternmq.client.model.half_receipt": ("HalfReceipt", "HalfReceipts"),
     "ternmq.client.model.last_error": ("LastError",),

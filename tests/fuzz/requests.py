@@ -5,17 +5,14 @@ docs/wire-protocol.md, which a test holds to the code. Names come from a small p
 requests go deeper than "there is no such topic".
 """
 
-import importlib
-import pkgutil
 from random import Random
 from typing import Any
 
 import msgspec
 from msgspec import inspect
 
-from ternmq.wire import inspection, messages
 from ternmq.wire.record import Record
-from tests.wire_page import command_rows
+from tests.wire_page import command_rows, records
 
 CONTROL = {"HELLO", "AUTH", "PING", "NOTICE"}
 """The connection's own."""
@@ -62,7 +59,7 @@ BYTES = [b"", b"\0", b"s" * 16, bytes(range(256)), b"\xff" * 5_000]
 
 def requests() -> dict[str, list[tuple[int, type[Record] | None]]]:
     """By server (meta, broker, delay): the commands it takes, with their records; None: a batch."""
-    kinds = _records()
+    kinds = records()
     found: dict[str, list[tuple[int, type[Record] | None]]] = {
         "meta": [],
         "broker": [],
@@ -98,19 +95,6 @@ def payload(random: Random, kind: type[Record], names: list[str]) -> bytes:
         return msgspec.msgpack.encode(values)
     except (OverflowError, UnicodeEncodeError):
         return _rubbish(random)
-
-
-def _records() -> dict[str, type[Record]]:
-    found: dict[str, type[Record]] = {}
-    for package in (messages, inspection):
-        for module in pkgutil.iter_modules(package.__path__):
-            names = vars(importlib.import_module(f"{package.__name__}.{module.name}"))
-            found |= {
-                name: kind
-                for name, kind in names.items()
-                if isinstance(kind, type) and issubclass(kind, Record)
-            }
-    return found
 
 
 class _Maker:

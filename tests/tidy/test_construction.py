@@ -1,8 +1,8 @@
 """An object is whole when its constructor returns: nobody else fills in what was left out.
 
-Looked for: an object is made, and the statements right after it set its attributes; and attributes
-that hold a function which does nothing until somebody overwrites it. A class may finish what it
-makes itself (`open`, `halves`).
+Looked for: an object is made, and the statements right after it set its attributes, at once or on a
+condition; and attributes that hold a function which does nothing until somebody overwrites it. A
+class may finish what it makes itself (`open`, `halves`).
 """
 
 import ast
@@ -52,14 +52,18 @@ def finished_outside(module: Module, classes: set[str]) -> Iterator[str]:
 
 
 def set_after(statements: list[ast.stmt], made: set[str]) -> Iterator[str]:
-    """Attributes of the object that the assignments right after it set."""
+    """Attributes of the object that the assignments right after it set; the last of these steps may
+    be a condition."""
     for statement in statements:
-        if not isinstance(statement, ast.Assign):
+        if not isinstance(statement, ast.Assign | ast.If):
             return
-        for target in targets_of(statement):
-            for part in ast.walk(target):
-                if isinstance(part, ast.Attribute) and ast.unparse(part.value) in made:
-                    yield part.attr
+        for step in ast.walk(statement):
+            for target in targets_of(step):
+                for part in ast.walk(target):
+                    if isinstance(part, ast.Attribute) and ast.unparse(part.value) in made:
+                        yield part.attr
+        if isinstance(statement, ast.If):
+            return
 
 
 def made_by(statement: ast.stmt) -> str:
@@ -72,7 +76,7 @@ def made_by(statement: ast.stmt) -> str:
     return ""
 
 
-def targets_of(statement: ast.stmt) -> list[ast.expr]:
+def targets_of(statement: ast.AST) -> list[ast.expr]:
     match statement:
         case ast.Assign():
             return statement.targets

@@ -1,34 +1,19 @@
 """docs/wire-protocol.md and the code say the same."""
 
-import importlib
-import pkgutil
 import re
 from pathlib import Path
 
 import msgspec
 
 from ternmq.core.errors import ERRORS
-from ternmq.wire import inspection, messages
 from ternmq.wire.frame import FRAME_SIZE_MAX
 from ternmq.wire.messages.publish import PUBLISHED
 from ternmq.wire.messages.pull import DELIVERED
 from ternmq.wire.messages.replication import REPLICATE, REPLICATED
 from ternmq.wire.numbers import Command
-from ternmq.wire.record import Record
+from tests.wire_page import records
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire-protocol.md").read_text()
-
-
-def records() -> dict[str, type[Record]]:
-    """Everything that travels as msgpack, whichever file of the package says so."""
-    found: dict[str, type[Record]] = {}
-    for package in (messages, inspection):
-        for module in pkgutil.iter_modules(package.__path__):
-            names = vars(importlib.import_module(f"{package.__name__}.{module.name}"))
-            kinds = {name: kind for name, kind in names.items() if isinstance(kind, type)}
-            found |= {name: kind for name, kind in kinds.items() if issubclass(kind, Record)}
-    del found["Record"]
-    return found
 
 
 def table(heading: str) -> list[list[str]]:

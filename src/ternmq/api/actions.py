@@ -8,6 +8,7 @@ with the words to write instead. What cannot be undone needs the name of the thi
 
 from dataclasses import dataclass
 
+from ternmq.api import access_steps
 from ternmq.api.action_steps import (
     ActionDone,
     ActionStep,
@@ -288,6 +289,50 @@ _ALL = (
         needs=("broker_group",),
         step=drain_step(True, "producers use {} again"),
         cli="tern broker drain {broker_group} --undo",
+    ),
+    OrderedAction(
+        name="give-role",
+        title="Give role",
+        needs=("user", "role", "topics"),
+        step=access_steps.give_role,
+        cli="tern grant list {user}",
+    ),
+    OrderedAction(
+        name="add-grant",
+        title="Add line",
+        needs=("user", "right", "resource"),
+        step=access_steps.grant_step(remove=False),
+        cli="tern grant add {user} {right} {resource}",
+    ),
+    OrderedAction(
+        name="remove-grant",
+        title="Take line away",
+        needs=("user", "right", "resource"),
+        step=access_steps.grant_step(remove=True),
+        cli="tern grant remove {user} {right} {resource}",
+    ),
+    OrderedAction(
+        name="remove-user",
+        title="Remove user",
+        needs=("user",),
+        step=access_steps.remove_user,
+        typed="user",
+        cli="tern user remove {user}",
+    ),
+    OrderedAction(
+        name="set-quota",
+        title="Set quota",
+        needs=("user", "limit", "value"),
+        step=access_steps.set_quota,
+        cli="tern quota list",
+    ),
+    OrderedAction(
+        name="revoke-token",
+        title="Revoke",
+        needs=("user",),
+        step=access_steps.revoke_token,
+        typed="user",
+        cli="tern token revoke {user}",
     ),
 )
 ACTIONS = {action.name: action for action in _ALL}

@@ -76,7 +76,7 @@ class CallerRights:
     def is_app(self, app: str) -> bool:
         return self._rights is None or self._rights.is_app(app)
 
-    # What templates ask.
+    # What pages ask.
 
     def sees(self, topic: str) -> bool:
         return self.may(Action.DESCRIBE, "topic", topic)
@@ -89,8 +89,11 @@ class CallerRights:
         """Bodies; an empty name: of all topics."""
         return self.may(Action.READ, "topic", topic)
 
-    def publishes(self, topic: str) -> bool:
-        return self.may(Action.PUBLISH, "topic", topic)
+    def why_not_read(self, topic: str) -> str:
+        return self.why_not([(Action.READ, "topic", topic)])
+
+    def why_not_publish(self, topic: str) -> str:
+        return self.why_not([(Action.PUBLISH, "topic", topic)])
 
     def delays(self, topic: str = "") -> bool:
         return self.may(Action.DELAY, "topic", topic)
@@ -98,8 +101,10 @@ class CallerRights:
     def operates(self, topic: str, group: str) -> bool:
         return self.may_all([(Action.OPERATE, "topic", topic), (Action.OPERATE, "group", group)])
 
-    def opens_letters(self, group: str) -> bool:
-        return self.may(Action.OPERATE, "group", group)
+    def opens_letters(self, group: str, topics: Iterable[str] = ()) -> bool:
+        """Dead letters of a group that has some from these topics."""
+        of_topics = [(Action.OPERATE, "topic", topic) for topic in topics]
+        return self.may_all([(Action.OPERATE, "group", group), *of_topics])
 
     def opens_refused(self, topic: str) -> bool:
         return self.may(Action.OPERATE, "topic", topic)

@@ -1,10 +1,10 @@
 """Consumers of HTTP callers: pull gives messages with ack ids, settle takes the ids back.
 
 A caller keeps no connection and this process keeps no message: what is pulled is under a detached
-lease at its broker, and an ack id is the handle of one message of it (`client/consuming/detached`).
-So settling works in any console process, and after any of them died. What is kept here are
-memberships: one consumer for each topic and group that is pulled, which leaves its group when
-nobody has pulled for a while.
+lease at its broker, and an ack id is the handle of one message (`client/consuming/lease_handle`).
+So settling works in any console process, and after any of them died. What is kept here are the
+consumers: one for each topic and group that is pulled, which leaves its group when nobody has
+pulled for a while.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ternmq.client.client import Client
-from ternmq.client.consuming.detached import DetachedConsumer, DetachedMessage
+from ternmq.client.consuming.detached_consumer import DetachedConsumer, DetachedMessage
 from ternmq.core.clock import Clock
 from ternmq.core.errors import OverLimit, TernError
 from ternmq.core.log import get_logger

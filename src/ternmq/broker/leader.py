@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.dead_letters import DeadLetterWriter
-from ternmq.broker.acks.detached import DetachedLeases
+from ternmq.broker.acks.detached_leases import DetachedLeases
 from ternmq.broker.config import BrokerConfig, Flush
 from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.consume_limits import ConsumeLimits

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ternmq.broker.acks.detached import DetachedLeases
+from ternmq.broker.acks.detached_leases import DetachedLeases
 from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.inspection.delivery_trace import DeliveryTrace

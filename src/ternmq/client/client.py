@@ -27,7 +27,7 @@ from ternmq.client.confirming.confirm import (
     take_confirm_request,
 )
 from ternmq.client.consuming.consumer import Consumer
-from ternmq.client.consuming.detached import DetachedConsumer
+from ternmq.client.consuming.detached_consumer import DetachedConsumer
 from ternmq.client.consuming.subscription_plan import (
     ConsumerOptions,
     consumer_options,

@@ -42,6 +42,7 @@ from ternmq.console.pages import (
     search,
     topic,
 )
+from ternmq.console.people import access, requests
 from ternmq.console.render import FOLDER, Renderer
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.log import get_logger
@@ -66,6 +67,9 @@ ROUTES: Mapping[str, PageFunction] = {
     "/jobs/{job}": jobs.job_page,
     "/clients": clients.clients_page,
     "/cluster": cluster.cluster_page,
+    "/access": access.access_page,
+    "/access/{user}": access.user_page,
+    "/requests": requests.requests_page,
     "/search": search.search_page,
     "/api": api_page.api_page,
     "/do/{action}": action.preview_page,
@@ -108,6 +112,10 @@ class ConsoleSite:
             *pages,
             Route("/do/{action}", self._do, methods=["POST"]),
             Route("/topics/{topic}/send", self._send, methods=["POST"]),
+            Route("/access", self._posted(access.add_user), methods=["POST"]),
+            Route("/requests", self._posted(requests.ask), methods=["POST"]),
+            Route("/requests/{id}", self._posted(requests.decide), methods=["POST"]),
+            Route("/access/{user}/token", self._posted(access.make_token), methods=["POST"]),
             Route("/m/{id}/raw", self._raw),
             Route("/live", self._stream),
         ]
@@ -149,11 +157,22 @@ class ConsoleSite:
         asked = AskedUrl(path=request.url.path, names=names, query=await form_of(request))
         return await self._html(request, asked, message.sent_page)
 
+    def _posted(self, function: PageFunction) -> Callable[[Request], Awaitable[Response]]:
+        """A page that is made of a form, which is in no address."""
+
+        async def answer(request: Request) -> Response:
+            names = {name: str(value) for name, value in request.path_params.items()}
+            asked = AskedUrl(path=request.url.path, names=names, query=await form_of(request))
+            return await self._html(request, asked, function)
+
+        return answer
+
     async def _raw(self, request: Request) -> Response:
         """The bytes of one body, to be kept and never to be shown by a browser."""
         try:
             console = self._for(request.scope.get(CALLER))
-            found = await message.find_message(console, str(request.path_params["id"]))
+            topic = request.query_params.get("topic", "")
+            found = await message.find_message(console, str(request.path_params["id"]), None, topic)
         except TernError as error:
             return await self._html(request, AskedUrl(path=request.url.path), failing(error))
         headers = {"Content-Disposition": f'attachment; filename="{found[0].message.id}.bin"'}

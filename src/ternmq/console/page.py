@@ -14,6 +14,7 @@ from ternmq.api.caller_rights import EVERYTHING, CallerRights
 from ternmq.api.views.browse import MessageBrowser
 from ternmq.api.views.watch import LooksShared
 from ternmq.client.client import Client
+from ternmq.client.documents.documents import RegistryDocuments
 from ternmq.console.copy_as import CopyAs
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest
@@ -27,6 +28,8 @@ class Console:
     watch: LooksShared
     browser: MessageBrowser
     clock: Clock
+    documents: RegistryDocuments
+    """Of the registry, as the console's own user: not of whoever looks."""
     rights: CallerRights = EVERYTHING
     """Of whoever looks."""
     url: str

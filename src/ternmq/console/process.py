@@ -82,6 +82,7 @@ async def making_site(config: ConsoleConfig, clock: Clock) -> AsyncIterator["Run
             watch=watch,
             browser=service.browser,
             clock=clock,
+            documents=mq.admin.documents,
             url=url,
             origin=config.origin,
         )

@@ -5,6 +5,7 @@ template is an error, not an empty place.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ternmq import __version__
+from ternmq.api.action_rights import why_not
 from ternmq.api.caller_rights import CallerRights
 from ternmq.api.views.snapshot import Snapshot
 from ternmq.console import drawing, formats
@@ -30,6 +32,8 @@ MENU = (
     ("jobs", "/jobs", "Jobs", "g j"),
     ("clients", "/clients", "Clients", "g k"),
     ("cluster", "/cluster", "Cluster", "g c"),
+    ("access", "/access", "Access", "g u"),
+    ("requests", "/requests", "Requests", "g r"),
     ("api", "/api", "HTTP API", "g a"),
 )
 THEMES = ("light", "dark")
@@ -39,7 +43,20 @@ def leads_somewhere(section: str, rights: CallerRights) -> bool:
     """Is there anything on that page for this person?"""
     if section == "clients":
         return rights.runs_cluster
+    if section == "jobs":
+        return rights.may(Action.READ, "document", "job")
+    if section in ("access", "requests"):
+        return bool(rights.user)
     return section != "delayed" or rights.has_line(Action.DELAY)
+
+
+def letters_from(snapshot: Snapshot) -> dict[str, list[str]]:
+    """Of each group with dead letters, the topics that they are from."""
+    found: dict[str, list[str]] = {}
+    for view in snapshot.groups.values():
+        if view.dead:
+            found.setdefault(view.name, []).append(view.topic)
+    return found
 
 
 class Renderer:
@@ -86,12 +103,17 @@ class Renderer:
 
     def _facts(self, console: Console, asked: AskedUrl, page: ShownPage) -> dict[str, Any]:
         snapshot: Snapshot = console.watch.snapshot
+        asked_of = {
+            "can": console.rights,
+            "why_not": partial(why_not, console.rights),
+            "letters_from": letters_from(snapshot),
+        }
         return {
             "page": page,
             "asked": asked,
             "menu": [entry for entry in MENU if leads_somewhere(entry[0], console.rights)],
-            "can": console.rights,
-            "m": self._templates.get_template("macros.html").make_module({"can": console.rights}),
+            "m": self._templates.get_template("macros.html").make_module(asked_of),
+            **asked_of,
             "snapshot": snapshot,
             "now_ms": console.clock.now_ms(),
             "cluster_url": console.url,

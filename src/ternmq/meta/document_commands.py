@@ -14,7 +14,8 @@ import msgspec
 
 from ternmq.core.errors import BadName, BadRequest, DocumentNotFound, TooLarge
 from ternmq.meta.directory import MetaDirectory
-from ternmq.wire.inspection.documents import (
+from ternmq.wire.record import Record
+from ternmq.wire.registry.documents import (
     DOCUMENT_SIZE_MAX,
     DOCUMENTS_LISTED_MAX,
     DOCUMENTS_LISTED_SIZE_MAX,
@@ -25,7 +26,6 @@ from ternmq.wire.inspection.documents import (
     DocumentQuery,
     Documents,
 )
-from ternmq.wire.record import Record
 
 EXPIRES_MS_MAX = 10 * 366 * 24 * 3600 * 1000
 WITH_BODIES_MAX = 100

@@ -58,12 +58,6 @@ from ternmq.rpc.server import Handler, Peer
 from ternmq.security.access.book import AccessBook
 from ternmq.security.tls.server_tls import ServerTls, tls_facts
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
-from ternmq.wire.inspection.documents import (
-    DocumentDelete,
-    DocumentNamed,
-    DocumentPut,
-    DocumentQuery,
-)
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome
 from ternmq.wire.messages.limits import (
     AppLimits,
@@ -115,6 +109,12 @@ from ternmq.wire.messages.topics import (
 )
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, pack, unpack
+from ternmq.wire.registry.documents import (
+    DocumentDelete,
+    DocumentNamed,
+    DocumentPut,
+    DocumentQuery,
+)
 
 R = TypeVar("R", bound=Record)
 Reply = Callable[[R], Coroutine[None, None, Record]]

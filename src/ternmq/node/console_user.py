@@ -1,9 +1,10 @@
 """The user as which the console of a node looks at the cluster: made where one is started.
 
-It may describe everything and count delayed messages, and nothing else: what people see and do at
-the console they see and do by their own rights. Its password is random and lies in the data
-directory, for that account only; the console is told the file by its environment, never the
-password. Where file and registry do not agree, both are made anew: nothing is lost by that.
+It may describe everything, count delayed messages and keep what people ask for, and nothing else:
+what people see and do at the console they see and do by their own rights. Its password is random
+and lies in the data directory, for that account only; the console is told the file by its
+environment, never the password. Where file and registry do not agree, both are made anew: nothing
+is lost by that.
 """
 
 import hmac
@@ -29,6 +30,8 @@ PASSWORD_FILE = "console-password"
 GRANTS = (
     Grant(action="describe", resource="*"),
     Grant(action="delay", resource="topic:*"),
+    Grant(action="read", resource="document:request"),
+    Grant(action="manage", resource="document:request"),
 )
 
 

@@ -248,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
         while self._writable is not None and self._lost is None:
             await asyncio.shield(self._writable)
         if self._lost is not None:
-            raise _copy(self._lost)
+            raise self._lost.copy()
 
     # The end.
 
@@ -452,15 +452,9 @@ async def request(
 def _fail(waiting: "asyncio.Future[bytearray] | AnswerTaker", error: TernError) -> None:
     """Each gets an error of its own; asyncio does not warn if no task reads it."""
     if not waiting.done():
-        waiting.set_exception(_copy(error))
+        waiting.set_exception(error.copy())
         if isinstance(waiting, asyncio.Future):
             waiting.exception()
-
-
-def _copy(error: TernError) -> TernError:
-    copy = type(error)(error.message)
-    copy.details = error.details
-    return copy
 
 
 def _unasked(address: str, frame: Frame) -> ProtocolError:

@@ -26,7 +26,7 @@ from ternmq.storage.files import checkpoint as checkpoint_file
 from ternmq.storage.files.checkpoint import Checkpoint
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.paths import Paths
-from ternmq.storage.files.sealed import check_version, seal, unseal
+from ternmq.storage.files.whole_file import check_version, pack_whole, read_whole
 from ternmq.storage.log.segmented_log import SegmentedLog
 
 MAGIC = b"BASE"
@@ -49,12 +49,12 @@ _decoder = msgspec.msgpack.Decoder(BootstrapState)
 
 
 def encode(state: BootstrapState) -> bytes:
-    return seal(MAGIC, HEADER.pack(VERSION) + _encoder.encode(state))
+    return pack_whole(MAGIC, HEADER.pack(VERSION) + _encoder.encode(state))
 
 
 def decode(content: bytes) -> BootstrapState:
     """Raises `Corrupt` when this is not a whole base."""
-    body = unseal(content, MAGIC, "the base of a log", body_min=HEADER.size)
+    body = read_whole(content, MAGIC, "the base of a log", body_min=HEADER.size)
     check_version(HEADER.unpack_from(body)[0], VERSION, "the base of a log")
     try:
         return _decoder.decode(body[HEADER.size :])

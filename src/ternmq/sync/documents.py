@@ -8,7 +8,7 @@ from typing import Any
 from ternmq.client.documents.documents import RegistryDocuments as AsyncRegistryDocuments
 from ternmq.client.model.durations import Duration
 from ternmq.sync.loop_thread import run
-from ternmq.wire.inspection.documents import Document, Documents
+from ternmq.wire.registry.documents import Document, Documents
 
 
 class RegistryDocuments:

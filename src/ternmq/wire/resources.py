@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from ternmq.batch.layout import FIXED_SIZE, PRODUCER, PRODUCER_CRC_AT, Attribute
 from ternmq.core.errors import ProtocolError
 from ternmq.wire.actions import ACTIONS, Action
-from ternmq.wire.inspection import documents, rows, sessions, trace
+from ternmq.wire.inspection import rows, sessions, trace
 from ternmq.wire.messages import dead_letters, delays, groups, limits, pull, read, standings
 from ternmq.wire.messages.order_keys import KeyResume, PlaceChange
 from ternmq.wire.messages.publish import Confirm, Find
@@ -29,6 +29,7 @@ from ternmq.wire.messages.topics import (
 )
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, unpack
+from ternmq.wire.registry import documents
 
 Buffer = bytes | bytearray | memoryview
 Resource = tuple[str, str]

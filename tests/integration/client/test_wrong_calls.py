@@ -1,6 +1,7 @@
 """Wrong calls at a real node: each is a `TernError` that says what to do, and nobody who shares the
 client notices (B7, B8, B9 of the trials; J13)."""
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,12 +16,19 @@ from sqlalchemy.orm import Session
 
 import ternmq
 from ternmq.client.admin.delays import Delays
+from ternmq.client.documents.documents import RegistryDocuments
 from ternmq.core.errors import TernError
 from ternmq.inbox import Inbox
 from ternmq.outbox import Outbox, RelaySettings
 from ternmq.rpc.connection import Connection
 from ternmq.testing import TurnedClock
-from tests.integration.client.wrong_calls import GOOD, WrongCall, wrong_calls, wrong_calls_of
+from tests.integration.client.wrong_calls import (
+    GOOD,
+    WrongCall,
+    edge_calls,
+    wrong_calls,
+    wrong_calls_of,
+)
 from tests.integration.processes import Node
 
 NOT_CALLED = {
@@ -41,6 +49,12 @@ NOT_CALLED = {
     "Outbox.cancel": "see below",
     "App.subscriber": "see below",
 }
+NOT_AT_THE_EDGE = {
+    "Client.close": "the others come after it",
+    "Client.consumer": "has to be entered",
+    "Admin.drain": "nobody would answer after it",
+}
+WAITS_S = 2.0
 LOOSE = {
     ("connect", "codec"): "an object with encode and decode",
     ("Client.send", "body"): "whatever a codec takes",
@@ -133,6 +147,7 @@ async def test_every_public_call_refuses_every_wrong_type_and_the_connections_ar
             (ternmq.Client, mq),
             (ternmq.Admin, mq.admin),
             (Delays, mq.admin.delays),
+            (RegistryDocuments, mq.admin.documents),
             (ternmq.Consumer, consumer),
             (ternmq.Message, message),
             (ternmq.Transaction, transaction),
@@ -144,6 +159,46 @@ async def test_every_public_call_refuses_every_wrong_type_and_the_connections_ar
             calls = [each for each in wrong_calls(kind, NOT_CALLED) if not loose(each)]
             bad += await not_refused(calls, partial(call_on, target))
         assert not bad, "\n".join(bad)
+
+
+async def test_values_at_the_edge_of_their_type_are_taken_or_refused_and_nothing_else(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Empty, enormous, negative, not a number: a result or a `TernError`, never another error, and
+    who shares the client goes on."""
+    async with ternmq.connect(node.url, app="shop") as mq:
+        await mq.admin.create_topic("orders")
+        await mq.send("orders", b"x", delay=0)
+        monkeypatch.setitem(GOOD, "receipt", await mq.send("orders", b"x"))
+        mq.transaction_checker(lambda check: "unknown")
+        bad = []
+        async with kept(mq):
+            for kind, target in (
+                (ternmq.Client, mq),
+                (ternmq.Admin, mq.admin),
+                (Delays, mq.admin.delays),
+                (RegistryDocuments, mq.admin.documents),
+            ):
+                for each in edge_calls(kind, NOT_CALLED | NOT_AT_THE_EDGE):
+                    bad += await unexpected(partial(call_on, target, each), str(each)[:200])
+        assert not bad, "\n".join(bad)
+
+
+async def unexpected(call: Callable[[], Any], what: str) -> list[str]:
+    """What a call ends in that is neither a result nor a `TernError`. Some wait, as they should."""
+    try:
+        async with asyncio.timeout(WAITS_S):
+            made = call()
+            if isinstance(made, Awaitable):
+                await made
+            elif hasattr(made, "__aiter__"):
+                async for _ in made:
+                    break
+    except (TernError, TimeoutError):
+        return []
+    except Exception as error:
+        return [f"{what}: {type(error).__name__}: {str(error)[:200]}"]
+    return []
 
 
 def loose(wrong: WrongCall) -> bool:

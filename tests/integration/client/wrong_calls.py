@@ -131,6 +131,7 @@ GOOD: dict[str, Any] = {
     "undo": False,
     "unreadable": False,
     "user": "shop",
+    "version": 0,
     "Admin.create_topic.name": "wrong.calls",
     "Delays.change.action": "cancel",
     "Delays.change_many.action": "cancel",
@@ -141,6 +142,9 @@ GOOD: dict[str, Any] = {
     "Inbox.key": None,
     "Inbox.session": True,
     "Outbox.settings": None,
+    "RegistryDocuments.list.after": "",
+    "RegistryDocuments.page.after": "",
+    "RegistryDocuments.page.bodies": False,
     "url": "tern://127.0.0.1:1",
     "wait": 0,
     "wanted": ternmq.Replay(topic="orders", into="g"),
@@ -263,3 +267,34 @@ def allowed(value: Any, hint: Any) -> bool:
     if getattr(hint, "_is_protocol", False):
         return False
     return isinstance(value, hint)
+
+
+EDGES: dict[type, tuple[Any, ...]] = {
+    str: ("", " ", "\0", "%", "x" * 70_000, "\ud800", "ü" * 200),
+    int: (-1, 0, 2**31, 2**63, 2**70),
+    float: (-1.0, 0.0, 1e300, float("nan"), float("inf")),
+    bytes: (b"",),
+    list: ([],),
+    dict: ({}, {"": -1}),
+}
+"""Of a type that is right: at the edge of what there is, or beyond it."""
+
+
+def edge_calls(kind: type, but: Mapping[str, str]) -> Iterator[WrongCall]:
+    """Every public method of a class, every argument, every value at an edge of its type."""
+    for name in dir(kind):
+        function = inspect.getattr_static(kind, name)
+        called = f"{kind.__name__}.{name}"
+        if name.startswith("_") or not inspect.isfunction(function) or called in but:
+            continue
+        hints = get_type_hints(function, include_extras=True)
+        plain = [
+            each
+            for each in inspect.signature(function).parameters.values()
+            if each.name != "self" and each.kind is not each.VAR_KEYWORD
+        ]
+        given = {each.name: good_value(called, each.name, hints[each.name]) for each in plain}
+        for each in plain:
+            for value in (edge for edges in EDGES.values() for edge in edges):
+                if allowed(value, hints[each.name]):
+                    yield WrongCall(called, each.name, value, {**given, each.name: value})

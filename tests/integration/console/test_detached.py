@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from ternmq import connect
-from ternmq.client.consuming.detached import HandleVerdict
+from ternmq.client.consuming.detached_consumer import HandleVerdict
 from ternmq.console.config import ConsoleConfig
 from ternmq.console.process import making_site
 from ternmq.core.clock import SystemClock

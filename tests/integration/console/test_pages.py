@@ -24,6 +24,7 @@ class Links(HTMLParser):
         self.scripts_inside = 0
         self._form: str | None = None
         self._fields: list[tuple[str, str]] = []
+        self._select = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -39,6 +40,20 @@ class Links(HTMLParser):
             self._form, self._fields = (given.get("action", "") if asks else None), []
         if tag == "input" and self._form is not None and given.get("name"):
             self._fields.append((given["name"], given.get("value", "")))
+        if tag == "select":
+            self._select = given.get("name", "")
+        if tag == "option" and "value" in given:
+            self._choose(given["value"])
+
+    def handle_data(self, data: str) -> None:
+        if data.strip():
+            self._choose(data.strip())
+
+    def _choose(self, value: str) -> None:
+        """The first option of a list."""
+        if self._select and self._form is not None:
+            self._fields.append((self._select, value))
+        self._select = ""
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "form" and self._form is not None:

@@ -24,17 +24,17 @@ from ternmq.meta.registries.registry import (
     NewTopic,
     Registry,
 )
-from ternmq.wire.inspection.documents import (
+from ternmq.wire.messages.limits import TopicSet
+from ternmq.wire.messages.servers import Route
+from ternmq.wire.messages.standings import BrokerGroupKind, Standing
+from ternmq.wire.messages.topics import Topic, TopicSettings
+from ternmq.wire.registry.documents import (
     Document,
     DocumentDelete,
     DocumentNamed,
     DocumentPut,
     DocumentQuery,
 )
-from ternmq.wire.messages.limits import TopicSet
-from ternmq.wire.messages.servers import Route
-from ternmq.wire.messages.standings import BrokerGroupKind, Standing
-from ternmq.wire.messages.topics import Topic, TopicSettings
 from tests.unit.meta.conftest import Opener
 
 PLAIN = TopicSettings()

@@ -8,7 +8,7 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadName, BadRequest, DocumentNotFound, TooLarge
 from ternmq.meta.directory import serving_directory
 from ternmq.meta.document_commands import WITH_BODIES_MAX, DocumentCommands
-from ternmq.wire.inspection.documents import (
+from ternmq.wire.registry.documents import (
     DOCUMENT_SIZE_MAX,
     DocumentDelete,
     DocumentNamed,

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Query, Request
 from starlette.responses import Response
 
+from ternmq.api.action_rights import check_action
 from ternmq.api.actions import ACTIONS, find_action
 from ternmq.api.answers import json_answer, page
 from ternmq.api.service import service_of
@@ -36,6 +37,7 @@ async def run_action(
     given = arguments or {}
     if any("\0" in value for value in given.values()):
         raise BadRequest("a value has a NUL character")
+    check_action(service_of(request).rights, name, given)
     outcome = await (action.preview(mq, given) if dry_run else action.run(mq, given))
     answer = {"action": name, "dry_run": dry_run, "done": outcome.done, "text": outcome.text}
     return json_answer(answer | {"facts": dict(outcome.facts)})

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from ternmq.api.answers import json_answer, message_fields, rfc3339
 from ternmq.api.http_consumers import LEASE_MS_MAX, MAX_ROWS, WAIT_MS_MAX
 from ternmq.api.service import service_of
-from ternmq.client.consuming.detached import DetachedMessage, HandleVerdict, SettleReport
+from ternmq.client.consuming.detached_consumer import DetachedMessage, HandleVerdict, SettleReport
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 

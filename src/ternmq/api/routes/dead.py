@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from ternmq.api.answers import json_answer, message_fields, page, rfc3339
 from ternmq.api.service import service_of
-from ternmq.api.views.alike import alike
+from ternmq.api.views.error_kinds import alike
 from ternmq.api.views.letters import LOOKED_AT_MAX, LetterBox
 from ternmq.client.reading.letters import Letter
 from ternmq.core.ids import check_name, id_to_text

@@ -11,7 +11,7 @@ from ternmq.api.answers import json_answer, page, rfc3339
 from ternmq.api.cursors import names_cursor, read_names
 from ternmq.api.service import service_of
 from ternmq.core.errors import BadRequest, TooLarge
-from ternmq.wire.inspection.documents import DOCUMENT_SIZE_MAX, Document
+from ternmq.wire.registry.documents import DOCUMENT_SIZE_MAX, Document
 
 router = APIRouter(tags=["documents"])
 Limit = Annotated[int, Query(ge=1, le=1_000)]

@@ -63,8 +63,9 @@ async def browse(
 @router.get(
     "/messages/{id}", summary="One message: where it is kept, its state in every group, why"
 )
-async def show_message(request: Request, id: str) -> Response:
-    found = await service_of(request).mq.trace(id)
+async def show_message(request: Request, id: str, topic: str = "") -> Response:
+    """`topic`: only there; who may not read all topics has to name one."""
+    found = await service_of(request).mq.trace(id, topic or None)
     if not found.places and not found.delayed:
         raise TopicNotFound(f"nobody that answers has a message {id[:64]!r}")
     places = [

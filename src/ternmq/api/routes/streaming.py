@@ -20,7 +20,7 @@ from ternmq.api.http_consumers import LEASE_MS_MAX, MAX_ROWS, HttpConsumers
 from ternmq.api.problems import problem
 from ternmq.api.routes.consuming import check_names, pulled_fields
 from ternmq.api.service import service_of
-from ternmq.client.consuming.detached import DetachedMessage, HandleVerdict
+from ternmq.client.consuming.detached_consumer import DetachedMessage, HandleVerdict
 from ternmq.core.errors import BadRequest, OverLimit, TernError
 from ternmq.core.log import get_logger
 

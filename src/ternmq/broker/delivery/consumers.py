@@ -30,7 +30,7 @@ from ternmq.discovery.directory import Directory
 from ternmq.discovery.hidden_topics import lane_topic
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.wire.messages.groups import Start
+from ternmq.wire.messages.groups import GroupSettings, Start
 from ternmq.wire.messages.pull import Join, Joined, Renew, Renewed
 from ternmq.wire.messages.topics import Topic
 
@@ -201,10 +201,13 @@ class Consumers:
             group_id = await self._directory.group_id(topic.id, name)
             lane = Lane(await resolve(self._consume, topic.id, start))
             lane.grow(self._consume.bounds(topic.id)[1])
-            group = ConsumerGroup(group_id, name, topic.id, topic.name, self._groups.now_ms(), lane)
+            settings = GroupSettings(made_by=user)
+            now_ms = self._groups.now_ms()
+            group = ConsumerGroup(
+                group_id, name, topic.id, topic.name, now_ms, lane, settings=settings
+            )
             births = [self._groups.birth_record(group)]
             if user:
-                group.settings = msgspec.structs.replace(group.settings, made_by=user)
                 births.append(self._groups.settings_record(group, group.settings))
             await self._committer.decide(births)
             lane.grow(self._consume.bounds(topic.id)[1])

@@ -140,22 +140,25 @@ class PullHandler:
 
     def _waiting(self, consumer: ConsumerSession, correlation: int, request: Pull) -> WaitingPull:
         """What is wanted, within bounds."""
-        waiting = WaitingPull(
+        detached = consumer.detached
+        if detached:
+            self._check_detached(consumer, request)
+        rows_max = DETACHED_ROWS_MAX if detached else ROWS_MAX
+        return WaitingPull(
             consumer,
             correlation,
-            rows_max=min(max(request.rows_max, 1), ROWS_MAX),
+            rows_max=min(max(request.rows_max, 1), rows_max),
             size_max=min(max(request.size_max, 1), SIZE_MAX),
-            cold=request.cold,
+            cold=request.cold and not detached,
+            lease_ms=request.lease_ms if detached else 0,
+            key=randbits(KEY_BITS) if detached else 0,
         )
-        if consumer.detached:
-            out = max(len(group.lane.leases) for group in consumer.groups)
-            if out >= DETACHED_LEASES_MAX:
-                raise OverLimit(f"{out} leases of the group are out: settle some of them first")
-            detached_ms(self._groups.now(), request.lease_ms)
-            waiting.rows_max = min(waiting.rows_max, DETACHED_ROWS_MAX)
-            waiting.cold = False
-            waiting.lease_ms, waiting.key = request.lease_ms, randbits(KEY_BITS)
-        return waiting
+
+    def _check_detached(self, consumer: ConsumerSession, request: Pull) -> None:
+        out = max(len(group.lane.leases) for group in consumer.groups)
+        if out >= DETACHED_LEASES_MAX:
+            raise OverLimit(f"{out} leases of the group are out: settle some of them first")
+        detached_ms(self._groups.now(), request.lease_ms)
 
     def grew(self, topic_id: int, end: int) -> None:
         """More messages of a topic are safe."""

@@ -163,11 +163,11 @@ def load(text: bytes, *, now: int, waited_ms: int, grace_until: int) -> tuple[La
         lane.wait(first, end, attempt, now + max(0, until - waited_ms), failed_at)
     for lease in state.leases:
         rows: IntervalMap[int] = IntervalMap(lease.rows)
-        lane.leases[lease.id] = found = Lease(lease.id, lease.session, 0, grace_until, rows)
-        if lease.lock:
-            found.owner, found.lock = DETACHED, lease.lock
-            for first, end, left_ms in lease.kept:
-                found.extend(first, end, max(grace_until, now + left_ms - waited_ms))
+        owner = DETACHED if lease.lock else 0
+        found = Lease(lease.id, lease.session, owner, grace_until, rows, lock=lease.lock)
+        for first, end, left_ms in lease.kept if lease.lock else ():
+            found.extend(first, end, max(grace_until, now + left_ms - waited_ms))
+        lane.leases[lease.id] = found
     return state, lane
 
 

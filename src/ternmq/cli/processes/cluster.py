@@ -22,9 +22,9 @@ from ternmq.cli.terminal.output import note, say
 from ternmq.core.errors import BadConfig
 
 if TYPE_CHECKING:
+    from ternmq.cli.processes.child_console import ConsolePlace
     from ternmq.cli.processes.cluster_plan import ClusterPlan, Planned
     from ternmq.cli.processes.cluster_tls import ClusterTls
-    from ternmq.cli.processes.console_beside import ConsolePlace
     from ternmq.cli.processes.supervisor import Supervised
 
 LOGS = "logs"
@@ -81,9 +81,9 @@ def cluster(
     stops all of them. Started again on the same folder it goes on as the cluster that it was; it
     may grow.
     """
+    from ternmq.cli.processes.child_console import ConsolePlace
     from ternmq.cli.processes.cluster_folder import is_secured, keep_shape, settle_shape
     from ternmq.cli.processes.cluster_plan import SECRET_FILE, Extra, make_plan
-    from ternmq.cli.processes.console_beside import ConsolePlace
     from ternmq.cli.processes.lock import locked
     from ternmq.cli.processes.node import PRIVATE
     from ternmq.core.process import run_loop
@@ -121,7 +121,7 @@ def _check_config(config: Path | None) -> None:
 
 
 def _gateway_port(port: int | None, *, tls: bool) -> int:
-    from ternmq.cli.processes.gateway_beside import missing_parts
+    from ternmq.cli.processes.child_gateway import missing_parts
 
     if port is None:
         return 0
@@ -182,8 +182,8 @@ async def _serve(
     restart: bool,
 ) -> None:
     """Start in order, say so, wait to be cancelled, stop in reverse order."""
+    from ternmq.cli.processes.child_console import console_process
     from ternmq.cli.processes.cluster_folder import in_waves
-    from ternmq.cli.processes.console_beside import console_process
     from ternmq.cli.processes.supervisor import Supervised, start_together, stop_together
 
     logs = folder / LOGS

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ternmq import __version__
-from ternmq.cli.processes.console_beside import console_beside, console_place
-from ternmq.cli.processes.gateway_beside import gateway_beside, gateway_place
+from ternmq.cli.processes.child_console import console_beside, console_place
+from ternmq.cli.processes.child_gateway import gateway_beside, gateway_place
 from ternmq.cli.processes.lock import locked
 from ternmq.cli.processes.stopping import Stopper
 from ternmq.cli.terminal.logs import configure

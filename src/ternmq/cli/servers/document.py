@@ -12,7 +12,7 @@ from ternmq.core.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
-    from ternmq.wire.inspection.documents import Document
+    from ternmq.wire.registry.documents import Document
 
 app = typer.Typer(help="Documents that programs keep in the registry.", no_args_is_help=True)
 Kind = Annotated[str, typer.Argument(metavar="KIND", help="What kind of document it is.")]

@@ -15,7 +15,9 @@ from ternmq.client.model.arguments import typed_calls
 from ternmq.client.model.durations import Duration, seconds_of
 from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import BadRequest, DocumentNotFound, ProtocolError, VersionMismatch
-from ternmq.wire.inspection.documents import (
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record, T
+from ternmq.wire.registry.documents import (
     Document,
     DocumentDelete,
     DocumentNamed,
@@ -23,8 +25,6 @@ from ternmq.wire.inspection.documents import (
     DocumentQuery,
     Documents,
 )
-from ternmq.wire.numbers import Command
-from ternmq.wire.record import Record, T
 
 EXPIRES_S_MAX = 10 * 366 * 24 * 3600.0
 

@@ -23,7 +23,7 @@ from ternmq.batch.seal import OpenedBodies
 from ternmq.batch.view import BatchView
 from ternmq.client.sealing.opening import KeyName, RowRanges, keys_of, open_batch
 from ternmq.core.clock import Clock, SystemClock, elapsed
-from ternmq.core.errors import Conflict, Erased, KeyNotFound, TernError
+from ternmq.core.errors import BadRequest, Conflict, Erased, KeyNotFound, TernError
 from ternmq.core.ids import ProducerId
 from ternmq.core.lifecycle import Background
 from ternmq.security.sealing.data_key import KEY_SIZE, DataKey
@@ -364,7 +364,11 @@ def subject_label(subject: str) -> str:
 
 
 def subject_digest(subject: str) -> str:
-    return sha256(b"tern subject\0" + subject.encode()).hexdigest()
+    try:
+        written = subject.encode()
+    except UnicodeEncodeError:
+        raise BadRequest("subject has half of a surrogate pair: it is not Unicode") from None
+    return sha256(b"tern subject\0" + written).hexdigest()
 
 
 def _labels(period: str, rows: Sequence[Row]) -> list[str]:

@@ -1,5 +1,6 @@
 """Actions: first what one would do, then, when it was confirmed, what it did."""
 
+from ternmq.api.action_rights import check_action
 from ternmq.api.action_steps import Arguments
 from ternmq.api.actions import OrderedAction, find_action
 from ternmq.console.copy_as import CopyAs, action_as
@@ -30,6 +31,7 @@ def _copy(console: Console, action: OrderedAction, arguments: Arguments) -> Copy
 async def preview_page(console: Console, asked: AskedUrl) -> ShownPage:
     """A dry run; a form that does it."""
     action, arguments = find_action(asked.names["action"]), arguments_of(asked)
+    check_action(console.rights, action.name, arguments)
     would = await action.preview(console.mq, arguments)
     facts = {
         "action": action,
@@ -50,6 +52,7 @@ async def done_page(console: Console, asked: AskedUrl) -> ShownPage:
         raise BadRequest(
             f"nothing was done: type {arguments.get(action.typed, action.typed)!r} to confirm"
         )
+    check_action(console.rights, action.name, arguments)
     done = await action.run(console.mq, arguments)
     facts = {
         "action": action,

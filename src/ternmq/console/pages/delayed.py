@@ -6,9 +6,11 @@ from ternmq.console.copy_as import CopyAs, curl_get
 from ternmq.console.page import AskedUrl, Console, ShownPage
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.ids import id_to_text
+from ternmq.wire.actions import Action
 from ternmq.wire.messages.delays import DelayRow
 
 ROWS = 100
+TOPICS_SHOWN = 200
 SPANS = {"hour": (60_000, 60), "day": (3_600_000, 24), "month": (86_400_000, 30)}
 TIME_MAX_MS = 253_402_300_799_999
 
@@ -27,6 +29,17 @@ def _ms(asked: AskedUrl, name: str) -> int:
     return int(text)
 
 
+def _choose_topic(console: Console, asked: AskedUrl, span: str) -> ShownPage:
+    """For who may look at delayed messages of some topics only."""
+    topics = [name for name in console.watch.snapshot.topics if console.rights.delays(name)]
+    if not topics:
+        console.rights.check([(Action.DELAY, "topic", "")])
+    facts = {"topics": topics[:TOPICS_SHOWN], "span": span}
+    return ShownPage(
+        template="delayed_topics.html", title="Delayed", section="delayed", facts=facts
+    )
+
+
 async def delayed_page(console: Console, asked: AskedUrl) -> ShownPage:
     delays = console.mq.admin.delays
     topic, key, span = asked.text("topic"), asked.text("key"), asked.text("span", "day")
@@ -35,6 +48,10 @@ async def delayed_page(console: Console, asked: AskedUrl) -> ShownPage:
     from_ms, to_ms = _ms(asked, "from"), _ms(asked, "to")
     trouble, ledger, hours, hour_ms = "", [], [], 3_600_000
     page = DelayPage(rows=[], following="")
+    if not console.rights.delays(topic):
+        if topic:
+            console.rights.check([(Action.DELAY, "topic", topic)])
+        return _choose_topic(console, asked, span)
     try:
         page = await delays.page(
             topic=topic,

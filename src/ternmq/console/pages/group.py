@@ -96,9 +96,10 @@ async def group_page(console: Console, asked: AskedUrl) -> ShownPage:
         raise GroupNotFound(f"topic {topic} has no group {name}, or its broker is away")
     flow = snapshot.topics.get(topic)
     console.watch.shows([view], [flow] if flow is not None else [])
-    keys = await admin.group_keys(topic, name)
+    rights = console.rights
+    keys = await admin.group_keys(topic, name) if rights.operates(topic, name) else None
     leases = await admin.leases(topic, name, ROWS)
-    waiting = await admin.waiting(topic, name, ROWS)
+    waiting = await admin.waiting(topic, name, ROWS) if rights.reads(topic) else None
     settings = merged_groups(found)[0].settings
     facts = {
         "view": view,

@@ -1,7 +1,7 @@
 """Messages that wait for a person: dead letters by what went wrong, and what topics refused."""
 
 from ternmq.api.bodies import preview
-from ternmq.api.views.alike import alike
+from ternmq.api.views.error_kinds import alike
 from ternmq.api.views.letters import LetterBox, LettersRead
 from ternmq.console.copy_as import CopyAs, curl_get
 from ternmq.console.page import AskedUrl, Console, ShownPage
@@ -15,12 +15,21 @@ TOPICS_SHOWN = 5
 async def dead_list(console: Console, asked: AskedUrl) -> ShownPage:
     """Groups that ever had dead letters, and how many are open."""
     dead: dict[str, int] = {}
+    topics: dict[str, list[str]] = {}
     for view in console.watch.snapshot.groups.values():
         if view.dead:
             dead[view.name] = dead.get(view.name, 0) + view.dead
+            topics.setdefault(view.name, []).append(view.topic)
     names = sorted(dead, key=lambda name: -dead[name])[:LISTED_MAX]
     rows = [
-        (name, await LetterBox(mq=console.mq, group=name).count(), dead[name]) for name in names
+        (
+            name,
+            await LetterBox(mq=console.mq, group=name).count()
+            if console.rights.opens_letters(name, topics[name])
+            else None,
+            dead[name],
+        )
+        for name in names
     ]
     put_aside = [view for view in console.watch.snapshot.topics.values() if view.put_aside]
     facts = {"rows": rows, "more": len(dead) - len(names), "put_aside": put_aside}

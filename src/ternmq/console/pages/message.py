@@ -11,18 +11,42 @@ from ternmq.client.reading.message_trace import MessageTrace, PlaceTrace
 from ternmq.client.transport.fan_out import Missing
 from ternmq.console.copy_as import CopyAs, curl_get
 from ternmq.console.page import AskedUrl, Console, ShownPage
-from ternmq.core.errors import BadRequest, TernError, TopicNotFound
+from ternmq.core.errors import BadRequest, Forbidden, TernError, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.units import parse_duration_ms
+from ternmq.security.access.rights import missing as missing_right
+from ternmq.wire.actions import Action
 
 FOUND_MAX = 50
 TRACE_S = 8.0
+TOPICS_ASKED_MAX = 50
+"""Of who may read some topics only."""
 
 
-async def find_message(console: Console, id: str, missing: Missing | None = None) -> list[Finding]:
+def looked_in(console: Console, topic: str = "") -> list[str | None]:
+    """Topics that are asked one by one; None: all at once, which only who may read all of them
+    can ask."""
+    if topic:
+        return [topic]
+    if console.rights.reads():
+        return [None]
+    readable = [name for name in console.watch.snapshot.topics if console.rights.reads(name)]
+    return list(readable[:TOPICS_ASKED_MAX])
+
+
+async def find_message(
+    console: Console, id: str, missing: Missing | None = None, topic: str = ""
+) -> list[Finding]:
     """All places of a message; raises if there is none, and everybody was asked."""
     silent: Missing = {} if missing is None else missing
-    found = await console.mq.find(id=id, limit=FOUND_MAX, missing=silent)
+    found: list[Finding] = []
+    places = looked_in(console, topic)
+    if not places:
+        raise missing_right(console.rights.user, Action.READ, "topic", "")
+    for place in places:
+        found = await console.mq.find(place, id=id, limit=FOUND_MAX, missing=silent)
+        if found:
+            break
     if not found:
         raise not_found(id, silent)
     return sorted(found, key=lambda each: each.lane != "topic")
@@ -36,21 +60,41 @@ def not_found(id: str, missing: Missing) -> TopicNotFound:
     )
 
 
-async def trace_of(console: Console, id: str) -> MessageTrace:
+async def trace_of(console: Console, id: str, topic: str = "") -> MessageTrace:
     """Where it is and what happened; without what happened where that takes too long."""
     try:
         async with asyncio.timeout(TRACE_S):
-            return await console.mq.trace(id)
+            return await _traced(console, id, topic)
     except TimeoutError:
         missing: Missing = {"delivery records": f"reading them took longer than {TRACE_S:g} s"}
-        found = await find_message(console, id, missing)
+        found = await find_message(console, id, missing, topic)
         places = [PlaceTrace(found=each, groups=[], complete=False) for each in found]
         return MessageTrace(places=places, missing=missing)
 
 
+async def _traced(console: Console, id: str, topic: str) -> MessageTrace:
+    """A copy among dead letters is for who may operate on their group; others are shown the
+    message in its topic alone."""
+    places = looked_in(console, topic)
+    if places == [None]:
+        try:
+            return await console.mq.trace(id)
+        except Forbidden:
+            found = await console.mq.find(id=id, limit=FOUND_MAX, missing={})
+            places = list({each.message.topic for each in found if each.lane == "topic"})
+    if not places:
+        raise missing_right(console.rights.user, Action.READ, "topic", "")
+    trace = MessageTrace(places=[])
+    for place in places:
+        trace = await console.mq.trace(id, place)
+        if trace.places or trace.delayed:
+            break
+    return trace
+
+
 async def message_page(console: Console, asked: AskedUrl) -> ShownPage:
     id, show = asked.names["id"], asked.text("show", "auto")
-    trace = await trace_of(console, id)
+    trace = await trace_of(console, id, asked.text("topic"))
     places = sorted(trace.places, key=lambda each: each.found.lane != "topic")
     if not places and not trace.delayed:
         raise not_found(id, trace.missing)
@@ -78,7 +122,10 @@ async def message_page(console: Console, asked: AskedUrl) -> ShownPage:
 
 async def _waiting_facts(console: Console, id: str, show: str) -> dict[str, Any]:
     """What is in a message that is not due yet."""
-    contents = await console.mq.admin.delays.show(id)
+    try:
+        contents = await console.mq.admin.delays.show(id)
+    except Forbidden:
+        contents = []  # It is by its id alone, so of any topic.
     facts: dict[str, Any] = {"body": None, "content": None}
     if contents:
         facts = {"body": decoded(contents[0].body, show), "content": contents[0]}
@@ -105,10 +152,11 @@ def _message_facts(message: Message, show: str) -> dict[str, Any]:
 async def send_page(console: Console, asked: AskedUrl) -> ShownPage:
     """A form, empty or like a message that is there."""
     topic = check_name("topic", asked.names["topic"])
+    console.rights.check([(Action.PUBLISH, "topic", topic)])
     like = asked.text("like")
     fields = {"body": "", "key": "", "tag": "", "delay": ""}
     if like:
-        message = (await find_message(console, like))[0].message
+        message = (await find_message(console, like, topic=asked.text("topic")))[0].message
         fields["body"] = decoded(message.body, "text").text
         fields["key"], fields["tag"] = message.key or "", message.tag or ""
     facts = {"topic": topic, "fields": fields, "receipt": None}

@@ -5,6 +5,7 @@ import re
 from ternmq.client.transport.fan_out import Missing
 from ternmq.console.page import AskedUrl, Console, ShownPage
 from ternmq.console.pages.delayed import id_text
+from ternmq.console.pages.message import looked_in
 from ternmq.console.pages.messages import row_of
 from ternmq.core.errors import TernError
 
@@ -21,16 +22,21 @@ async def search_page(console: Console, asked: AskedUrl) -> ShownPage:
     missing: Missing = {}
     found, delayed, trouble = [], [], ""
     by_id = bool(_ID.fullmatch(words))
-    if words:
+    if words and not looked_in(console):
+        trouble = "You may not read messages, so only names are searched."
+    elif words:
         try:
-            found = await console.mq.find(
-                id=words if by_id else None,
-                key=None if by_id else words,
-                limit=FOUND_MAX,
-                missing=missing,
-            )
+            for place in looked_in(console):
+                found += await console.mq.find(
+                    place,
+                    id=words if by_id else None,
+                    key=None if by_id else words,
+                    limit=FOUND_MAX,
+                    missing=missing,
+                )
         except TernError as error:
             trouble = error.message
+    if words and console.rights.delays():
         try:
             id, key = (words, "") if by_id else ("", words)
             rows = await console.mq.admin.delays.rows(id=id, key=key, limit=FOUND_MAX)

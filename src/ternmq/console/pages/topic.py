@@ -1,6 +1,7 @@
 """Topics: the list, and one with its flow, groups, refusals and settings."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from ternmq.api.cursors import names_cursor, read_names
@@ -73,10 +74,10 @@ async def topic_page(console: Console, asked: AskedUrl) -> ShownPage:
     groups = sorted(snapshot.groups_of(name), key=lambda each: (-each.open, each.name))
     console.watch.shows(groups, [view])
     admin = console.mq.admin.tolerant()
-    try:
-        bounds = await admin.seek_all(name, "earliest")
-    except TopicNotFound:
-        bounds = {}
+    bounds = {}
+    if console.rights.reads(name):
+        with suppress(TopicNotFound):
+            bounds = await admin.seek_all(name, "earliest")
     figures = await admin.topic_figures(name)
     settings = view.topic.settings
     facts = {

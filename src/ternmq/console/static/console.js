@@ -80,7 +80,7 @@ document.querySelector("#theme").addEventListener("click", () => {
 const help = document.querySelector("#help");
 const openHelp = () => help.showModal();
 document.querySelector("#keys").addEventListener("click", openHelp);
-const goTo = { o: "/", t: "/topics", g: "/groups", d: "/dead", l: "/delayed", x: "/half", j: "/jobs", k: "/clients", c: "/cluster", a: "/api" };
+const goTo = { o: "/", t: "/topics", g: "/groups", d: "/dead", l: "/delayed", x: "/half", j: "/jobs", k: "/clients", c: "/cluster", u: "/access", r: "/requests", a: "/api" };
 let afterG = 0;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;

@@ -13,7 +13,7 @@ message.
 import msgspec
 
 from ternmq.core.errors import Corrupt
-from ternmq.storage.files.sealed import check_version, seal, unseal
+from ternmq.storage.files.whole_file import check_version, pack_whole, read_whole
 
 MAGIC = b"DCKP"
 
@@ -74,12 +74,12 @@ class DelayCheckpoint(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
 
 def encode(checkpoint: DelayCheckpoint) -> bytes:
-    return seal(MAGIC, msgspec.msgpack.encode(checkpoint))
+    return pack_whole(MAGIC, msgspec.msgpack.encode(checkpoint))
 
 
 def decode(content: bytes) -> DelayCheckpoint:
     """Raises `Corrupt` when this is not a whole checkpoint."""
-    body = unseal(content, MAGIC, "the delay checkpoint")
+    body = read_whole(content, MAGIC, "the delay checkpoint")
     try:
         found = msgspec.msgpack.decode(body, type=DelayCheckpoint)
     except msgspec.MsgspecError as error:

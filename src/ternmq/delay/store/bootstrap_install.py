@@ -19,7 +19,7 @@ from ternmq.core.errors import AlreadyExists, Corrupt, ProtocolError
 from ternmq.delay.formats import checkpoint as checkpoint_file
 from ternmq.delay.formats.paths import DelayPaths, hour_name, hours_in
 from ternmq.storage.files.disk import Buffer, Disk, File, write_all
-from ternmq.storage.files.sealed import seal, unseal
+from ternmq.storage.files.whole_file import pack_whole, read_whole
 from ternmq.storage.log.segmented_log import SegmentedLog
 
 MAGIC = b"DBAS"
@@ -45,12 +45,12 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 def encode(manifest: Manifest) -> bytes:
-    return seal(MAGIC, msgspec.msgpack.encode(manifest))
+    return pack_whole(MAGIC, msgspec.msgpack.encode(manifest))
 
 
 def decode(content: bytes) -> Manifest:
     """Raises `Corrupt` when this is not a whole manifest."""
-    body = unseal(content, MAGIC, "the base of a delay server")
+    body = read_whole(content, MAGIC, "the base of a delay server")
     try:
         found = msgspec.msgpack.decode(body, type=Manifest)
     except msgspec.MsgspecError as error:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from ternmq.client.consuming.detached import DetachedMessage, HandleVerdict
+from ternmq.client.consuming.detached_consumer import DetachedMessage, HandleVerdict
 from ternmq.client.consuming.lease_handle import read_handle
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.gateway.handlers.delivered import make_delivered, put_delivery

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 
 from ternmq.client.client import Client
-from ternmq.client.consuming.detached import HandleVerdict
+from ternmq.client.consuming.detached_consumer import HandleVerdict
 from ternmq.core.errors import LeaseLost
 
 TOGETHER_MAX = 1_000

@@ -9,7 +9,11 @@ import asyncio
 from dataclasses import dataclass
 
 from ternmq.client.client import Client
-from ternmq.client.consuming.detached import DetachedConsumer, DetachedMessage, HandleVerdict
+from ternmq.client.consuming.detached_consumer import (
+    DetachedConsumer,
+    DetachedMessage,
+    HandleVerdict,
+)
 from ternmq.client.model.start import StartLike
 from ternmq.core.clock import Clock
 from ternmq.core.errors import OverLimit, TernError

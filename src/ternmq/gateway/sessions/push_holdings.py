@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ternmq.client.consuming.detached import DetachedMessage, HandleVerdict
+from ternmq.client.consuming.detached_consumer import DetachedMessage, HandleVerdict
 from ternmq.core.clock import Clock
 from ternmq.core.errors import OverLimit, TernError
 from ternmq.core.log import get_logger

@@ -23,7 +23,10 @@ from typing import Protocol
 
 from ternmq.core.errors import Conflict, OverLimit, VersionMismatch
 from ternmq.discovery.directory import InUse
-from ternmq.wire.inspection.documents import (
+from ternmq.wire.messages.servers import Route
+from ternmq.wire.messages.standings import BrokerGroupKind, Standing
+from ternmq.wire.messages.topics import Topic, TopicSettings
+from ternmq.wire.registry.documents import (
     DOCUMENTS_MAX,
     DOCUMENTS_SIZE_MAX,
     Document,
@@ -32,9 +35,6 @@ from ternmq.wire.inspection.documents import (
     DocumentPut,
     DocumentQuery,
 )
-from ternmq.wire.messages.servers import Route
-from ternmq.wire.messages.standings import BrokerGroupKind, Standing
-from ternmq.wire.messages.topics import Topic, TopicSettings
 
 SCHEMA_VERSION = 1
 NEWS_KEPT = 10_000

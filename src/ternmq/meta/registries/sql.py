@@ -62,16 +62,16 @@ from ternmq.meta.registries.sql_tables import (
     this_server,
     topic_of,
 )
-from ternmq.wire.inspection.documents import (
+from ternmq.wire.messages.servers import Route
+from ternmq.wire.messages.standings import BrokerGroupKind, Standing
+from ternmq.wire.messages.topics import Topic
+from ternmq.wire.registry.documents import (
     Document,
     DocumentDelete,
     DocumentNamed,
     DocumentPut,
     DocumentQuery,
 )
-from ternmq.wire.messages.servers import Route
-from ternmq.wire.messages.standings import BrokerGroupKind, Standing
-from ternmq.wire.messages.topics import Topic
 
 ATTEMPTS_MAX = 5
 """Another meta server may make the same name between our look and our insert; then look again."""

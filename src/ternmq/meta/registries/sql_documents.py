@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from ternmq.meta.registries.registry import check_known, check_room
 from ternmq.meta.registries.sql_tables import DOCUMENTS, REGISTRY
-from ternmq.wire.inspection.documents import (
+from ternmq.wire.registry.documents import (
     Document,
     DocumentDelete,
     DocumentNamed,

@@ -25,9 +25,9 @@ from sqlalchemy.dialects import mysql
 
 from ternmq.core.errors import Corrupt
 from ternmq.meta.registries.registry import GroupRow
-from ternmq.wire.inspection.documents import DOCUMENT_SIZE_MAX
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.topics import Topic, TopicSettings
+from ternmq.wire.registry.documents import DOCUMENT_SIZE_MAX
 
 NAME_SIZE_COLUMN = 400
 """Our own names hold a topic's and a group's name."""

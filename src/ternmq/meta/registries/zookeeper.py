@@ -46,16 +46,16 @@ from ternmq.meta.registries.zookeeper_tree import (
     chunks,
     now,
 )
-from ternmq.wire.inspection.documents import (
+from ternmq.wire.messages.servers import Route
+from ternmq.wire.messages.standings import BrokerGroupKind, Standing
+from ternmq.wire.messages.topics import Topic, TopicSettings
+from ternmq.wire.registry.documents import (
     Document,
     DocumentDelete,
     DocumentNamed,
     DocumentPut,
     DocumentQuery,
 )
-from ternmq.wire.messages.servers import Route
-from ternmq.wire.messages.standings import BrokerGroupKind, Standing
-from ternmq.wire.messages.topics import Topic, TopicSettings
 
 FOLDERS = (
     "/topics",

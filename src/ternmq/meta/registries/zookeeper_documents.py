@@ -14,7 +14,7 @@ import msgspec
 from ternmq.core.errors import Corrupt
 from ternmq.meta.registries.registry import check_known, check_room, full
 from ternmq.meta.registries.zookeeper_tree import CHUNK, ZooKeeperTree, now
-from ternmq.wire.inspection.documents import (
+from ternmq.wire.registry.documents import (
     Document,
     DocumentDelete,
     DocumentNamed,

@@ -25,6 +25,7 @@ from ternmq.core.errors import (
 )
 from ternmq.core.lifecycle import background
 from ternmq.core.log import LogThrottle, get_logger
+from ternmq.core.retry import doubled
 from ternmq.replication.following.leader_link import LeaderLink
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.member.member_context import MemberContext
@@ -34,6 +35,7 @@ from ternmq.storage.log.leader_epochs import Starts
 from ternmq.wire.messages.replication import MESSAGES, Follow, Followed, LogHeld
 from ternmq.wire.messages.standings import Standing
 
+SOON_S = 0.02
 AGAIN_S = 0.3
 PING_S = 0.5
 SILENT_S = 1.0
@@ -58,6 +60,7 @@ class FollowerRole:
         )
         self._follower = LeaderLink(self._writer, context.hello, prepare=self._prepare)
         self._seldom = LogThrottle()
+        self._tried_epoch = self._failures = 0
         self.base = b""
         """What to begin with anew, once the store is closed."""
         self.diverged = False
@@ -157,8 +160,16 @@ class FollowerRole:
                 return None
         won = await self._try_to_lead()
         if won is None:
-            await self._rest(AGAIN_S)
+            await self._rest(self._pause(standing.epoch))
         return won
+
+    def _pause(self, epoch: int) -> float:
+        """Short at first: a master that has just been named is about to serve, and the messages
+        of the whole group wait until somebody follows it."""
+        if epoch != self._tried_epoch:
+            self._tried_epoch, self._failures = epoch, 0
+        self._failures += 1
+        return doubled(self._failures - 1, first=SOON_S, most=AGAIN_S)
 
     async def _try_to_lead(self) -> Standing | None:
         context = self._context

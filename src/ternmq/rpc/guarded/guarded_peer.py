@@ -18,7 +18,8 @@ from ternmq.rpc.buffers import Buffer
 from ternmq.rpc.connection_pool import ConnectionPool, Pause
 from ternmq.rpc.entrance import Entrance, read_hello
 from ternmq.rpc.guarded.guard import Guard, address_of, not_app, state_of
-from ternmq.rpc.guarded.known_by import (
+from ternmq.rpc.guarded.narrowing import NARROWED, narrowed
+from ternmq.rpc.guarded.peer_identity import (
     WHO,
     by_certificate,
     by_next_token,
@@ -26,7 +27,6 @@ from ternmq.rpc.guarded.known_by import (
     check_fresh,
     methods_of,
 )
-from ternmq.rpc.guarded.narrowing import NARROWED, narrowed
 from ternmq.rpc.peer import Handler, Peer
 from ternmq.security.access import scram
 from ternmq.security.access.rights import Right, Rights

@@ -36,7 +36,7 @@ from ternmq.core.errors import Corrupt
 from ternmq.storage.consume.entry import ENTRY, ENTRY_SIZE, check_entries, seal_entries
 from ternmq.storage.files.disk import Disk, File, write_all
 from ternmq.storage.files.paths import temporary
-from ternmq.storage.files.sealed import FRAME, check_version, seal, unseal
+from ternmq.storage.files.whole_file import FRAME, check_version, pack_whole, read_whole
 
 MAGIC = b"TTBL"
 VERSION = 1
@@ -101,7 +101,7 @@ class Table:
         file = self.open()
         header = file.pread(HEADER_SIZE, 0)
         what = f"the header of {path.name}"
-        fields = FIELDS.unpack(unseal(header, MAGIC, what, body_min=FIELDS.size))
+        fields = FIELDS.unpack(read_whole(header, MAGIC, what, body_min=FIELDS.size))
         version, self._index_crc, self.base, self.end, self.entry_count, self.topic_count = fields[
             :6
         ]
@@ -156,7 +156,7 @@ def write_table(disk: Disk, path: Path, contents: Contents) -> None:
     fields = FIELDS.pack(
         VERSION, crc32c(packed_index), contents.base, contents.end, len(rows), len(index), *times
     )
-    header = seal(MAGIC, fields)
+    header = pack_whole(MAGIC, fields)
     beside = temporary(path)
     file = disk.open(beside, create=True)
     try:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from ternmq.storage.consume.entry import RECORD_SIZE
-from ternmq.storage.files.sealed import FRAME
+from ternmq.storage.files.whole_file import FRAME
 
 MAGIC = b"TAIL"
 VERSION = 1

@@ -23,7 +23,7 @@ import struct
 from dataclasses import dataclass
 
 from ternmq.core.errors import Corrupt
-from ternmq.storage.files.sealed import FRAME, seal, unseal
+from ternmq.storage.files.whole_file import FRAME, pack_whole, read_whole
 
 MAGIC = b"CKPT"
 VERSION = 2
@@ -62,14 +62,14 @@ def encode(checkpoint: Checkpoint) -> bytes:
         checkpoint.pull_replay_from,
         checkpoint.stored_at_ms,
     ) + SAFE.pack(checkpoint.message_safe, checkpoint.pull_safe)
-    return seal(MAGIC, fields)
+    return pack_whole(MAGIC, fields)
 
 
 def decode(content: bytes) -> Checkpoint:
     """Raises `Corrupt` when this is not a whole checkpoint."""
     if len(content) not in SIZES.values():
         raise Corrupt(f"the checkpoint file has {len(content)} bytes, not {SIZES[VERSION]}")
-    body = unseal(content, MAGIC, "the checkpoint file")
+    body = read_whole(content, MAGIC, "the checkpoint file")
     version, clean, epoch, message, consume, pull, replay, stored = FIELDS.unpack_from(body)
     if SIZES.get(version) != len(content):
         raise Corrupt(f"the checkpoint file has version {version}, this is version {VERSION}")

@@ -26,7 +26,7 @@ from pathlib import Path
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
 from ternmq.core.log import get_logger
 from ternmq.storage.files.disk import Disk, File, write_all
-from ternmq.storage.files.sealed import seal, unseal
+from ternmq.storage.files.whole_file import pack_whole, read_whole
 
 MARK_SUFFIX = ".mark"
 MAGIC = b"MARK"
@@ -77,7 +77,7 @@ class LogMark:
                 self._file.sync()
 
     def _write(self, file: File) -> None:
-        write_all(file, [seal(MAGIC, FIELDS.pack(VERSION, self.synced, self.safe))], 0)
+        write_all(file, [pack_whole(MAGIC, FIELDS.pack(VERSION, self.synced, self.safe))], 0)
 
     def close(self) -> None:
         if self._file is not None:
@@ -86,7 +86,7 @@ class LogMark:
 
 def decode(content: bytes, path: Path) -> tuple[int, int]:
     """(synced, safe). Raises `Corrupt`."""
-    body = unseal(content, MAGIC, str(path), body_min=FIELDS.size)
+    body = read_whole(content, MAGIC, str(path), body_min=FIELDS.size)
     version, synced, safe = FIELDS.unpack_from(body)
     if version != VERSION:
         raise Corrupt(f"{path} has version {version}, this is version {VERSION}")

@@ -20,7 +20,7 @@ import struct
 from dataclasses import dataclass, field
 
 from ternmq.core.errors import Corrupt
-from ternmq.storage.files.sealed import seal, unseal
+from ternmq.storage.files.whole_file import pack_whole, read_whole
 
 MAGIC = b"FLOR"
 VERSION = 1
@@ -39,12 +39,12 @@ class LogStart:
 
 def encode(log_start: LogStart) -> bytes:
     topics = b"".join(TOPIC.pack(*item) for item in sorted(log_start.ends.items()))
-    return seal(MAGIC, HEADER.pack(VERSION, len(log_start.ends), log_start.offset) + topics)
+    return pack_whole(MAGIC, HEADER.pack(VERSION, len(log_start.ends), log_start.offset) + topics)
 
 
 def decode(content: bytes) -> LogStart:
     """Raises `Corrupt` when this is not a whole floor file."""
-    body = unseal(content, MAGIC, "the floor file", body_min=HEADER.size)
+    body = read_whole(content, MAGIC, "the floor file", body_min=HEADER.size)
     version, count, offset = HEADER.unpack_from(body)
     if version != VERSION or len(body) != HEADER.size + count * TOPIC.size:
         raise Corrupt(f"the floor file has version {version} and {len(content)} bytes")

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from ternmq.core.errors import Corrupt
 from ternmq.storage.files.disk import Disk
-from ternmq.storage.files.sealed import seal, unseal
+from ternmq.storage.files.whole_file import pack_whole, read_whole
 
 MAGIC = b"MEMB"
 VERSION = 2
@@ -113,13 +113,13 @@ class MemberFile:
 def encode(content: MemberRecord) -> bytes:
     flags = DAMAGED if content.damaged else 0
     fields = FIELDS.pack(VERSION, flags, bytes.fromhex(content.id), content.accepted_epoch)
-    return seal(MAGIC, fields + content.record)
+    return pack_whole(MAGIC, fields + content.record)
 
 
 def decode(content: bytes, path: Path) -> MemberRecord:
     """Raises `Corrupt`: a guess could follow a master that is fenced off."""
     try:
-        body = unseal(content, MAGIC, str(path), body_min=FIELDS.size)
+        body = read_whole(content, MAGIC, str(path), body_min=FIELDS.size)
     except Corrupt as error:
         raise Corrupt(
             f"{path} is damaged, so this server does not know which member of its group it is: "

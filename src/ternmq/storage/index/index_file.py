@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from ternmq.core.errors import Corrupt
 from ternmq.storage.files.disk import Disk, File, write_all
 from ternmq.storage.files.paths import temporary
-from ternmq.storage.files.sealed import FRAME, check_version, seal, unseal
+from ternmq.storage.files.whole_file import FRAME, check_version, pack_whole, read_whole
 from ternmq.storage.index.rows import PLACE, RANGE, Hashes, IndexColumns, IndexRows
 
 MAGIC = b"TIDX"
@@ -80,7 +80,7 @@ def write_index(
     guide = b"".join([*(_fences(rows).tobytes() for rows in columns), bloom])
     counts = [len(rows) for rows in columns]
     fields = FIELDS.pack(VERSION, crc32c(guide), *span, *times, *counts, len(bloom))
-    header = seal(MAGIC, fields)
+    header = pack_whole(MAGIC, fields)
     beside = temporary(path)
     file = disk.open(beside, create=True)
     try:
@@ -150,7 +150,7 @@ class IndexFile:
         file = self.open()
         header = file.pread(HEADER_SIZE, 0)
         what = f"the header of {path.name}"
-        fields = FIELDS.unpack(unseal(header, MAGIC, what, body_min=FIELDS.size))
+        fields = FIELDS.unpack(read_whole(header, MAGIC, what, body_min=FIELDS.size))
         check_version(fields[0], VERSION, path.name)
         self._guide_crc, self.base, self.end = fields[1:4]
         self.first_stored_at_ms, self.last_stored_at_ms = fields[4:6]

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ternmq.core.errors import Corrupt
-from ternmq.storage.files.sealed import seal, unseal
+from ternmq.storage.files.whole_file import pack_whole, read_whole
 
 MAGIC = b"EPOC"
 VERSION = 1
@@ -140,12 +140,12 @@ def encode(epochs: Epochs) -> bytes:
     for cut, table in logs:
         body += LOG.pack(NO_CUT if cut is None else cut, len(table.epochs))
         body += b"".join(EPOCH.pack(*epoch) for epoch in table.epochs)
-    return seal(MAGIC, body)
+    return pack_whole(MAGIC, body)
 
 
 def decode(content: bytes) -> Epochs:
     """Raises `Corrupt` when this is not a whole epochs file."""
-    body = unseal(content, MAGIC, "the epochs file", body_min=HEADER.size)
+    body = read_whole(content, MAGIC, "the epochs file", body_min=HEADER.size)
     version, logs = HEADER.unpack_from(body)
     if version != VERSION or logs != 2:
         raise Corrupt(f"the epochs file has version {version}, this is version {VERSION}")

@@ -39,7 +39,7 @@ from ternmq.core.ids import START_BITS
 from ternmq.core.log import get_logger
 from ternmq.storage.consume.entry import RECORD, Location
 from ternmq.storage.files.disk import Buffer
-from ternmq.storage.files.sealed import check_version, seal, unseal
+from ternmq.storage.files.whole_file import check_version, pack_whole, read_whole
 
 log = get_logger()
 
@@ -272,11 +272,11 @@ class ProducerTable:
             count = len(batches) // BATCH.size
             known = (window.floor, window.seen_at_ms, count, window.owner)
             parts += (PRODUCER.pack(start, random, *known), batches)
-        return seal(MAGIC, HEADER.pack(covers, len(items), VERSION) + b"".join(parts))
+        return pack_whole(MAGIC, HEADER.pack(covers, len(items), VERSION) + b"".join(parts))
 
     def restore(self, content: bytes) -> int:
         """Take a snapshot over; return the offset it covers. Raises `Corrupt`."""
-        body = unseal(content, MAGIC, "the producers file", body_min=HEADER.size)
+        body = read_whole(content, MAGIC, "the producers file", body_min=HEADER.size)
         covers, count, version = HEADER.unpack_from(body)
         check_version(version, VERSION, "the producers file")
         self._windows = dict(_unpack_windows(body, count))

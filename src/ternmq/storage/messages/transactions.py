@@ -40,7 +40,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import DAY_MS
 from ternmq.storage.consume.entry import RECORD, WITHOUT_SEQUENCE, Location
 from ternmq.storage.files.disk import Buffer
-from ternmq.storage.files.sealed import check_version, seal, unseal
+from ternmq.storage.files.whole_file import check_version, pack_whole, read_whole
 from ternmq.storage.log.append import Append, Ending, HalfMark
 from ternmq.storage.log.recovery_report import Hole
 from ternmq.storage.messages.cross_segment_commits import CrossSegmentCommits, CrossSegmentState
@@ -275,11 +275,11 @@ class TransactionTable:
             lent=self.cross_segment.state(),
         )
         self.changes = 0
-        return seal(MAGIC, HEADER.pack(covers, VERSION) + _encoder.encode(state))
+        return pack_whole(MAGIC, HEADER.pack(covers, VERSION) + _encoder.encode(state))
 
     def restore(self, content: bytes) -> int:
         """Take a snapshot over; return the offset it covers. Raises `Corrupt`."""
-        body = unseal(content, MAGIC, "the halves file", body_min=HEADER.size)
+        body = read_whole(content, MAGIC, "the halves file", body_min=HEADER.size)
         covers, version = HEADER.unpack_from(body)
         if version != 1:  # That one is read as it is.
             check_version(version, VERSION, "the halves file")

@@ -11,7 +11,7 @@ import pytest
 from ternmq.core.errors import OverLimit, VersionMismatch
 from ternmq.meta.registries import registry as limits
 from ternmq.meta.registries.registry import Registry
-from ternmq.wire.inspection.documents import (
+from ternmq.wire.registry.documents import (
     DOCUMENT_SIZE_MAX,
     Document,
     DocumentDelete,

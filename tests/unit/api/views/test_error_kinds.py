@@ -1,6 +1,6 @@
 """Errors that differ in numbers, ids and names only are one kind."""
 
-from ternmq.api.views.alike import KEPT_MAX, alike, last_place, plain_text
+from ternmq.api.views.error_kinds import KEPT_MAX, alike, last_place, plain_text
 
 TRACE = """Traceback (most recent call last):
   File "/app/billing.py", line 40, in handle

@@ -6,9 +6,9 @@
     await consumer.settle([HandleVerdict(handle=handle)])
 
 For gateways: the HTTP API, other protocols. Pulling joins the group at each broker group as a
-member whose leases are detached: they last for `lease`, whatever becomes of this process. Settling
-and extending need no pull before, and no join: a handle is enough, in any process that may consume
-the group. What is not held any more is late, never counts, and is named.
+consumer whose leases are detached: they last for `lease`, whatever becomes of this process.
+Settling and extending need no pull before, and no join: a handle is enough, in any process that may
+consume the group. What is not held any more is late, never counts, and is named.
 
 Belongs to one event loop.
 """
@@ -115,7 +115,7 @@ def _by_handle() -> BadRequest:
     return BadRequest("this message was pulled detached: settle its handle")
 
 
-class _Membership:
+class _JoinedConsumer:
     """The part of a detached consumer that one broker group knows."""
 
     def __init__(self, link: Link, plan: SubscriptionPlan) -> None:
@@ -170,7 +170,7 @@ class DetachedConsumer:
         self._plan = plan
         self._topic = plan.topics[0]
         self._source = DetachedSource()
-        self._members: dict[str, _Membership] = {}
+        self._joined: dict[str, _JoinedConsumer] = {}
         self._turn = 0
         self._unwanted: set[asyncio.Task[None]] = set()
 
@@ -184,12 +184,12 @@ class DetachedConsumer:
         """Leave the group; what was pulled stays as it is."""
         if self._unwanted:
             await asyncio.wait(self._unwanted)
-        for member in self._members.values():
+        for consumer in self._joined.values():
             try:
-                await member.leave()
+                await consumer.leave()
             except TernError as error:
                 log.info("left without a word", group=self._plan.group, reason=error.message)
-        self._members.clear()
+        self._joined.clear()
 
     # Pulling.
 
@@ -284,11 +284,11 @@ class DetachedConsumer:
     async def _pull(
         self, broker_group: str, rows: int, wait_s: float, lease_ms: int
     ) -> list[DetachedMessage]:
-        member = self._members.get(broker_group)
-        if member is None:
-            member = _Membership(self._cluster.broker(broker_group), self._plan)
-            self._members[broker_group] = member
-        connection, number = await member.joined()
+        consumer = self._joined.get(broker_group)
+        if consumer is None:
+            consumer = _JoinedConsumer(self._cluster.broker(broker_group), self._plan)
+            self._joined[broker_group] = consumer
+        connection, number = await consumer.joined()
         wanted = Pull(
             subscription=number,
             rows_max=rows,

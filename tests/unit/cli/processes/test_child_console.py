@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ternmq.cli.processes import console_beside
+from ternmq.cli.processes import child_console
+from ternmq.cli.processes.child_console import ConsolePlace
 from ternmq.cli.processes.cluster_plan import ClusterPlan, Extra, Shape, make_plan
-from ternmq.cli.processes.console_beside import ConsolePlace
 
 
 def plan_of(groups: int) -> ClusterPlan:
@@ -26,7 +26,7 @@ def test_there_is_none_where_none_is_wanted_or_nobody_could_look(
 ) -> None:
     unwanted = ConsolePlace.beside(plan_of(1), 7700, wanted=False, secured=False)
     secured = ConsolePlace.beside(plan_of(1), 7700, wanted=True, secured=True)
-    monkeypatch.setattr(console_beside, "find_spec", lambda name: None)
+    monkeypatch.setattr(child_console, "find_spec", lambda name: None)
     missing = ConsolePlace.beside(plan_of(1), 7700, wanted=True, secured=False)
 
     assert not (unwanted.runs or secured.runs or missing.runs)

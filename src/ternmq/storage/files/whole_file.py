@@ -19,12 +19,12 @@ from ternmq.core.errors import Corrupt
 FRAME = struct.Struct("<4sI")
 
 
-def seal(magic: bytes, body: bytes) -> bytes:
+def pack_whole(magic: bytes, body: bytes) -> bytes:
     return FRAME.pack(magic, crc32c(body)) + body
 
 
-def unseal(content: Buffer, magic: bytes, what: str, *, body_min: int = 0) -> memoryview:
-    """The body of a file that was sealed so. `what` is its name in errors: raises `Corrupt`."""
+def read_whole(content: Buffer, magic: bytes, what: str, *, body_min: int = 0) -> memoryview:
+    """The body of a file that was packed so. `what` is its name in errors: raises `Corrupt`."""
     if len(content) < FRAME.size + body_min:
         raise Corrupt(f"{what} is too short")
     found, crc = FRAME.unpack_from(content)

@@ -20,7 +20,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
 @dataclass(slots=True, kw_only=True)
-class AlikeErrors:
+class ErrorKind:
     """One kind of error."""
 
     mark: str
@@ -63,9 +63,9 @@ def last_place(traceback: str) -> str:
     return f"{path.rpartition('/')[2]}:{line} in {function}"
 
 
-def alike(letters: Iterable[tuple[str, Mapping[str, Any]]]) -> list[AlikeErrors]:
+def alike(letters: Iterable[tuple[str, Mapping[str, Any]]]) -> list[ErrorKind]:
     """Kinds of errors among (id, notes) of letters, the commonest first."""
-    found: dict[str, AlikeErrors] = {}
+    found: dict[str, ErrorKind] = {}
     for id, notes in letters:
         kind = str(notes.get("%error_type", "") or "")
         text = plain_text(str(notes.get("%error_text") or notes.get("%reason") or ""))
@@ -75,6 +75,6 @@ def alike(letters: Iterable[tuple[str, Mapping[str, Any]]]) -> list[AlikeErrors]
         if key not in found and len(found) >= KEPT_MAX:
             key, mark, kind, text, place = OTHERS, OTHERS, "", "", ""
         if key not in found:
-            found[key] = AlikeErrors(mark=mark, type=kind, text=text, place=place)
+            found[key] = ErrorKind(mark=mark, type=kind, text=text, place=place)
         found[key].add(id, notes)
     return sorted(found.values(), key=lambda each: -each.count)

@@ -1,0 +1,1 @@
+"""Pages about people: who may do what, and who asks for more."""
