@@ -87,8 +87,11 @@ class AckSender:
         self._riding -= bool(done)
 
     def failed(self, done: list[Done]) -> None:
+        """Told again, also where the consumer has joined elsewhere by now: nobody else would."""
         self._riding -= bool(done)
         self.pending.put_back(done)
+        if done:
+            self._send_soon()
 
     # Going alone.
 
@@ -179,6 +182,7 @@ class AckSender:
             return
         if connection.closed:
             self._put_back(done)
+            self._send_soon()  # The consumer may have joined elsewhere before this one closed.
         elif isinstance(error, TernError) and error.retryable:
             self._put_back(done)
             self._loop.call_later(AGAIN_DELAY_S, self._send_when_due)

@@ -7,7 +7,10 @@ from structlog.testing import capture_logs
 
 import ternmq
 from ternmq.client.consuming import ack_sender
+from ternmq.client.consuming.ack_sender import AckSender
+from ternmq.client.model.delivery import Outcome
 from ternmq.core.errors import Unavailable
+from ternmq.core.lifecycle import Background
 from tests.unit.client.consuming.test_consumer import done_ranges, take
 from tests.unit.client.fake_broker import FakeBroker
 from tests.waiting import until
@@ -78,3 +81,53 @@ async def test_leaving_while_the_broker_is_away_says_that_acks_may_be_lost(
 
     assert [entry["rows"] for entry in logs if "acks may be lost" in entry["event"]] == [2]
     broker.refusal = None
+
+
+class Server:
+    """A connection that keeps what it was asked and answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.asked: list[asyncio.Future[bytearray]] = []
+
+    def call(self, command: object, payload: bytes) -> "asyncio.Future[bytearray]":
+        self.asked.append(asyncio.get_running_loop().create_future())
+        return self.asked[-1]
+
+    def cut(self) -> None:
+        self.closed = True
+        self.asked[-1].set_exception(Unavailable("nothing heard for 12 s"))
+
+
+@pytest.mark.parametrize("kind", ["ack", "retry"])
+async def test_what_a_dead_connection_did_not_answer_is_told_to_the_one_joined_meanwhile(
+    kind: str,
+) -> None:
+    """A half-open connection is given up long after the consumer has joined another master. Nobody
+    told the new one: leases of such rows are renewed, so they stayed in flight for ever."""
+    old, new = Server(), Server()
+    acks = AckSender("billing", Background("test", lambda error: None), timeout=5)
+    acks.joined(old, 1)  # type: ignore[arg-type]
+    acks.settled([(7, 0, 1)], Outcome(kind))  # type: ignore[arg-type]
+    acks.send_now()
+    acks.away()
+    acks.joined(new, 2)  # type: ignore[arg-type]
+    old.cut()
+
+    await until(lambda: bool(new.asked))
+    new.asked[-1].set_result(bytearray())
+    acks.stop()
+
+
+async def test_acks_on_a_pull_that_failed_are_told_to_the_one_joined_meanwhile() -> None:
+    server = Server()
+    acks = AckSender("billing", Background("test", lambda error: None), timeout=5)
+    acks.settled([(7, 0, 1)], Outcome("ack"))
+    done = acks.take_along()
+    acks.send_now()  # Nothing is left to send: its timer is gone.
+    acks.joined(server, 2)  # type: ignore[arg-type]
+    acks.failed(done)
+
+    await until(lambda: bool(server.asked))
+    server.asked[-1].set_result(bytearray())
+    acks.stop()
