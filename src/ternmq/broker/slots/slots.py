@@ -74,8 +74,6 @@ class Slots:
         self._inside: dict[int, None] = {}
         self._ticket = 0
         self._asked_at = 0.0
-        self._let_go_at = 0
-        """The version of the placement since which nothing waits for a former owner."""
         self._log_throttle = LogThrottle()
 
     async def start(self) -> None:
@@ -229,8 +227,11 @@ class Slots:
         self._learn(await self._places.keep(self._placement))
 
     def _waits(self) -> bool:
-        """May a group have rows that are held back, or were when this placement came?"""
-        return bool(self._former) or self._let_go_at != self._placement.version
+        """Is a slot with a former owner, or has a group rows that are held back? Also when the last
+        former owner is done: what a group got to know after that waits as well."""
+        return bool(self._former) or any(
+            group.order is not None and group.order.held for group in self._ordered()
+        )
 
     async def _ask(self) -> None:
         for group in self._ordered():
@@ -240,8 +241,6 @@ class Slots:
         if self._former and loop.time() - self._asked_at >= SETTLED_S:
             await self._settle()
             self._asked_at = loop.time()
-        if not self._former:
-            self._let_go_at = self._placement.version
 
     def _ordered(self) -> list[ConsumerGroup]:
         return [group for group in self._groups if group.order is not None and not group.beside]
