@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from ternmq.client.app.parameters import Depends
     from ternmq.client.app.router import Router
     from ternmq.client.client import Client, connect
+    from ternmq.client.codecs.codec import Codec
     from ternmq.client.config import ClientConfig
     from ternmq.client.consuming.consumer import Consumer
     from ternmq.client.consuming.detached_consumer import DetachedConsumer, HandleVerdict
-    from ternmq.client.model.codec import Codec
     from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
     from ternmq.client.model.last_error import LastError
     from ternmq.client.model.message import Message, MessageBatch
@@ -183,7 +183,7 @@ _HOMES = {
     "ternmq.client.config": ("ClientConfig",),
     "ternmq.client.consuming.consumer": ("Consumer",),
     "ternmq.client.consuming.detached_consumer": ("DetachedConsumer", "HandleVerdict"),
-    "ternmq.client.model.codec": ("Codec",),
+    "ternmq.client.codecs.codec": ("Codec",),
     "ternmq.client.model.half_receipt": ("HalfReceipt", "HalfReceipts"),
     "ternmq.client.model.last_error": ("LastError",),
     "ternmq.client.model.message": ("Message", "MessageBatch"),

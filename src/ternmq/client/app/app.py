@@ -33,9 +33,9 @@ from ternmq.client.app.result_sender import ResultSender
 from ternmq.client.app.router import Router
 from ternmq.client.app.subscriber import Middleware, Subscriber, SubscriberOptions
 from ternmq.client.client import Client, connect
+from ternmq.client.codecs.codec import find_codec
 from ternmq.client.config import ConnectOptions, make_config
 from ternmq.client.consuming.consumer import Consumer
-from ternmq.client.model.codec import find_codec
 from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.transport.attempts import Attempts
@@ -82,6 +82,7 @@ class App(Router):
         self._drain_timeout = seconds_of("drain_timeout", drain_timeout, 0, DRAIN_TIMEOUT_MAX_S)
         self._lifespan = lifespan
         self._at_start: list[Hook] = []
+        self._at_ready: list[Hook] = []
         self._at_stop: list[Hook] = []
         self._stop: asyncio.Event | None = None
         """In `run`: until then servers that are away are waited for."""
@@ -119,6 +120,11 @@ class App(Router):
         """Call this function (plain or async, without arguments) whenever the app has connected,
         before the first message is taken: `app.mq` is there. May be a decorator."""
         self._at_start.append(_checked_hook(function))
+        return function
+
+    def on_ready(self, function: F) -> F:
+        """Call it in `run` and `serve` when every handler takes messages."""
+        self._at_ready.append(_checked_hook(function))
         return function
 
     def on_shutdown(self, function: F) -> F:
@@ -174,11 +180,17 @@ class App(Router):
 
     # Running.
 
+    @property
+    def ready(self) -> bool:
+        """True while the app is connected and every handler takes messages."""
+        return self._stack is not None and not any(task.done() for task in self._tasks)
+
     def run(self) -> None:
         """Run until SIGINT or SIGTERM; servers that are away at the start are waited for."""
-        run_loop(self._run_until_signalled())
+        run_loop(self.serve())
 
-    async def _run_until_signalled(self) -> None:
+    async def serve(self) -> None:
+        """As `run`, on a loop that is there already, in the main thread."""
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
 
@@ -205,6 +217,8 @@ class App(Router):
         await self.start()
         if self._stack is None:
             return  # Stopped while it waited for its servers.
+        for function in self._at_ready:
+            await _call_hook(function)
         stopped = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait([stopped, *self._tasks], return_when=asyncio.FIRST_COMPLETED)

@@ -21,11 +21,11 @@ class FailureRules:
 
     def __init__(self, given: dict[str, Any]) -> None:
         self._rules: dict[type, FailureVerdict] = {DecodeError: "reject"}
-        said: dict[type, str] = {}
+        named_by: dict[type, str] = {}
         for option, verdict in NAMES.items():
             for kind in _classes(option, given.get(option, ())):
-                if said.setdefault(kind, option) != option:
-                    raise BadRequest(f"{kind.__name__} is in {said[kind]} and in {option}")
+                if named_by.setdefault(kind, option) != option:
+                    raise BadRequest(f"{kind.__name__} is in {named_by[kind]} and in {option}")
                 self._rules[kind] = verdict
 
     def verdict(self, error: BaseException) -> FailureVerdict:

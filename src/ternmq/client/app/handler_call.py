@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ternmq.client.app.parameters import Argument, Parameters, Provider, TypedBody, WholeUnit
-from ternmq.client.model.body_type import BodyType
+from ternmq.client.codecs.body_type import BodyType
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.core.errors import BadRequest, DecodeError
 
@@ -79,7 +79,7 @@ class _Call:
 
 
 class _PlainCall(_Call):
-    """Of a plain function, in a thread or on the loop."""
+    """Calls a plain function, in a thread or on the loop."""
 
     def __call__(self, unit: Unit) -> Any:
         try:
@@ -99,7 +99,7 @@ class _PlainCall(_Call):
 
 
 class _AsyncCall(_Call):
-    """Of a coroutine."""
+    """Calls a coroutine."""
 
     async def __call__(self, unit: Unit) -> Any:
         try:

@@ -19,7 +19,7 @@ from ternmq.batch.view import BatchView
 from ternmq.client.app.handler_pool import make_pool
 from ternmq.client.app.handler_run import HandlerRun, Unit
 from ternmq.client.app.subscriber import Subscriber
-from ternmq.client.model.codec import Codec, Json
+from ternmq.client.codecs.codec import Codec, Json
 from ternmq.client.model.delivery import ACK, Delivery, Outcome, SettleReceipt
 from ternmq.client.model.durations import typed
 from ternmq.client.model.message import Message, MessageBatch
@@ -48,7 +48,7 @@ class LocalDelivery:
     """What would have been sent to the topic of `publish=`."""
 
 
-class _Settled:
+class _NothingToTell:
     """The receipt of a verdict that nobody has to be told."""
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -60,7 +60,7 @@ class _Verdicts:
 
     def __init__(self) -> None:
         self.thread = get_ident()
-        self.flushing: SettleReceipt = _Settled()
+        self.flushing: SettleReceipt = _NothingToTell()
         self.outcomes: dict[int, Outcome] = {}
 
     def acked(self, delivery: Delivery, row: int) -> SettleReceipt:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from ternmq.client.model.body_type import BodyType, body_type
+from ternmq.client.codecs.body_type import BodyType, body_type
 from ternmq.client.model.durations import typed
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.core.errors import BadRequest

@@ -9,7 +9,7 @@ from typing import Any
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.client import Client
-from ternmq.client.model.codec import Codec, Json
+from ternmq.client.codecs.codec import Codec, Json
 from ternmq.client.model.durations import typed
 from ternmq.core.errors import BadRequest
 

@@ -12,9 +12,9 @@ from ternmq.client.app.failure_rules import NAMES as FAILURE_RULE_NAMES
 from ternmq.client.app.failure_rules import ExceptionTypes, FailureRules
 from ternmq.client.app.handler_call import bound_handler
 from ternmq.client.app.parameters import parameters_of
+from ternmq.client.codecs.body_type import BodyType
 from ternmq.client.consuming.subscription_plan import PREFETCH_MAX, ConsumerOptions, make_plan
 from ternmq.client.model.arguments import check_options, check_value
-from ternmq.client.model.body_type import BodyType
 from ternmq.client.model.delivery import AFTER_MAX_S
 from ternmq.client.model.durations import Duration, maybe_seconds_of, seconds_of, typed
 from ternmq.client.model.times import shown

@@ -7,8 +7,8 @@ from typing import Any, TypeVar, overload
 
 from ternmq.batch.arrow import record_batch
 from ternmq.batch.properties import PropertyValue
-from ternmq.client.model.body_type import body_type
-from ternmq.client.model.codec import decode_body
+from ternmq.client.codecs.body_type import body_type
+from ternmq.client.codecs.codec import decode_body
 from ternmq.client.model.delivery import (
     ACK,
     BACK,
@@ -53,7 +53,7 @@ class Message:
 
     def decode(self, kind: type[T]) -> T:
         """The body as an object of that type, which Pydantic or msgspec can read: a model, a
-        struct, a dataclass, `list[int]` …; raises `DecodeError`. See `client.model.body_type`."""
+        struct, a dataclass, `list[int]` …; raises `DecodeError`. See `client.codecs.body_type`."""
         decoded: T = body_type(kind).decode(self.body, self._delivery.codec)
         return decoded
 

@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from ternmq.client.model.codec import Codec, Json, Msgpack
+from ternmq.client.codecs.codec import Codec, Json, Msgpack
 from ternmq.core.errors import BadRequest, DecodeError
 
 Decode = Callable[[Any], Any]
