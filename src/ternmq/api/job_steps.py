@@ -7,10 +7,10 @@ from ternmq.api.action_steps import ActionDone, Arguments
 from ternmq.client.client import Client
 from ternmq.client.reading.letters import DeadLetterChoice
 from ternmq.core.errors import BadRequest, TopicNotFound
-from ternmq.jobs.desk import JobDesk
 from ternmq.jobs.job import KeptJob
+from ternmq.jobs.job_admin import JobDesk
+from ternmq.jobs.job_kinds import check_arguments
 from ternmq.jobs.resend import RATE, moment_of
-from ternmq.jobs.work import check_arguments
 
 WAIT_S = 10.0
 """For so long after it was ordered a job can be stopped with nothing done."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
+from ternmq.backup.backup_store import Vault
 from ternmq.backup.manifest import (
     FORMAT,
     PART_SIZE,
@@ -27,7 +28,6 @@ from ternmq.backup.manifest import (
 )
 from ternmq.backup.progress import Progress, counted, silent
 from ternmq.backup.snapshot import SnapshotFile, snapshot
-from ternmq.backup.vault import Vault
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Corrupt
 from ternmq.core.process import VERSION

@@ -11,10 +11,10 @@ import shutil
 from operator import attrgetter
 from pathlib import Path
 
+from ternmq.backup.backup_store import NEW_FILE, Vault, sync_folder
 from ternmq.backup.job import manifests, read_manifest
 from ternmq.backup.manifest import BackedUpFile, BackupManifest, object_path
 from ternmq.backup.progress import Progress, counted, silent
-from ternmq.backup.vault import NEW_FILE, Vault, sync_folder
 from ternmq.core.errors import BadRequest, Corrupt, Unavailable
 
 

@@ -23,8 +23,8 @@ from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.inspection.delivery_trace import DeliveryTrace
 from ternmq.broker.inspection.figure_pages import FigurePages
-from ternmq.broker.inspection.row_looks import RowLooks
-from ternmq.broker.inspection.session_looks import SessionLooks
+from ternmq.broker.inspection.rows import RowLooks
+from ternmq.broker.inspection.sessions import SessionLooks
 from ternmq.broker.limits.send_limits import Drainable, SendLimits
 from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.broker.log.commit import Committer
@@ -54,7 +54,7 @@ from ternmq.broker.slots.slots import Slots
 from ternmq.broker.topics import TopicNames
 from ternmq.broker.transactions.check_back import CheckBack, half_settings
 from ternmq.broker.transactions.half_batches import HalfBatches
-from ternmq.broker.transactions.unfenced import Unfenced
+from ternmq.broker.transactions.unfenced_attempts import Unfenced
 from ternmq.broker.visibility import LeaderVisibility
 from ternmq.core.clock import Clock
 from ternmq.core.errors import TopicNotFound
@@ -63,8 +63,8 @@ from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import Directory
 from ternmq.intake.pending_batches import AnswerFlags, PendingBatches
 from ternmq.replication.commit_gate import CommitGate
-from ternmq.replication.member.figure_looks import FigureLooks
-from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.member.figures import FigureLooks
+from ternmq.replication.member.member_location import MemberPlace
 from ternmq.replication.member.server_kind import MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener

@@ -13,7 +13,7 @@ from ternmq.broker.role import BrokerKind
 from ternmq.core.clock import Clock
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import ClusterDirectory
-from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.member.member_location import MemberPlace
 from ternmq.replication.roles.member_server import MemberCluster, MemberServer, serving_member
 from ternmq.storage.files.disk import Disk, RealDisk
 from ternmq.storage.files.reserve import ReservedDisk

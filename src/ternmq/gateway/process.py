@@ -15,8 +15,8 @@ from ternmq.core.lifecycle import background
 from ternmq.discovery.url_user import split_user
 from ternmq.gateway.config import GatewayConfig
 from ternmq.gateway.grpcio_server import serving_calls
-from ternmq.gateway.handlers.gateway import Gateway
-from ternmq.gateway.handlers.known import ClusterFacts
+from ternmq.gateway.handlers.cluster_facts import ClusterFacts
+from ternmq.gateway.handlers.context import Gateway
 from ternmq.gateway.protocol.names import GatewayNames
 from ternmq.gateway.router import GatewayRouter
 from ternmq.gateway.sessions.clients import ClientTable

@@ -19,11 +19,11 @@ from ternmq.client.documents.leases import DocumentLease
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Conflict, DocumentNotFound, TernError, Unavailable
 from ternmq.core.log import get_logger
-from ternmq.jobs.desk import JobDesk
 from ternmq.jobs.job import JOB_KIND, KEPT_S, LEASE_KIND, KeptJob, job_bytes, read_job
+from ternmq.jobs.job_admin import JobDesk
+from ternmq.jobs.job_kinds import WORKS
 from ternmq.jobs.job_run import JobRun, JobStopped
 from ternmq.jobs.resend import JobHalted
-from ternmq.jobs.work import WORKS
 
 LOOK_EVERY_S = 2.0
 IDLE_EVERY_S = 5.0

@@ -41,9 +41,8 @@ from ternmq.discovery.hidden_topics import (
 )
 from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
-from ternmq.meta.batching import Batching
 from ternmq.meta.config import DEAD_AFTER_MS, REFRESH_MS, TOPICS_MAX
-from ternmq.meta.numbering import Draw, leap, past
+from ternmq.meta.id_allocation import Draw, leap, past
 from ternmq.meta.place import place
 from ternmq.meta.registries.registry import (
     Behind,
@@ -55,7 +54,8 @@ from ternmq.meta.registries.registry import (
     Registry,
 )
 from ternmq.meta.registries.registry_worker import RegistryWorker
-from ternmq.meta.registry_news import RegistryNews
+from ternmq.meta.registry_changes import RegistryNews
+from ternmq.meta.request_batches import Batching
 from ternmq.meta.standings.leadership import Leadership
 from ternmq.meta.standings.liveness import Liveness
 from ternmq.meta.standings.standings import epoch_key
@@ -130,7 +130,7 @@ class MetaDirectory(TopicTable, StandingTable):
 
     def _numbered(self) -> Registry:
         """In the worker, before the first number is given out: it may be an older copy, or another
-        registry than the one that the data of brokers comes from (`numbering`)."""
+        registry than the one that the data of brokers comes from (`id_allocation`)."""
         if not self._leapt:
             self._registry.leap(lambda last: leap(last, self._draw))
             self._leapt = True

@@ -4,7 +4,7 @@ import socket
 
 from ternmq.discovery.url import format_url
 from ternmq.node.config import NodeConfig
-from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.member.member_location import MemberPlace
 from ternmq.rpc.address import join_address
 from ternmq.wire.messages.servers import Route
 

@@ -4,10 +4,10 @@ Theory of operation
 -------------------
 The first frame must be HELLO; then every frame goes to `Handler.frame` on the event loop, except
 PING, which is answered here. A server of the cluster proves in a second step that it is one
-(`entrance`, `node_proof`); what only such may ask is refused here, on every listener. Answers given
-in one turn of the loop leave in one write (measured: 970 k pipelined requests a second against
-120 k with a write for each). There is no task, timer or stream per peer: `server` looks at all
-peers once a second and calls `overdue`.
+(`handshake`, `node_proof`); what only such may ask is refused here, on every listener. Answers
+given in one turn of the loop leave in one write (measured: 970 k pipelined requests a second
+against 120 k with a write for each). There is no task, timer or stream per peer: `server` looks at
+all peers once a second and calls `overdue`.
 
 Rules
 -----
@@ -29,14 +29,14 @@ from ternmq.rpc.address import NOWHERE, endpoint, join_address, packed_endpoints
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
 from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.connection_pool import ConnectionPool, Pause
-from ternmq.rpc.entrance import Entrance
+from ternmq.rpc.handshake import Entrance
 from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX, TLS_HELLO_SIZE_MAX
 from ternmq.rpc.node_proof import NodeIdentity, proven
 from ternmq.security.access.quota import UserUse
 from ternmq.security.access.rights import Rights
-from ternmq.security.tls.complaints import SPEAKS_PLAIN, begins_tls
 from ternmq.security.tls.door import TlsTerms
 from ternmq.security.tls.peer_certificate import PeerCertificate, certificate_of
+from ternmq.security.tls.tls_errors import SPEAKS_PLAIN, begins_tls
 from ternmq.wire.actions import OF_NODES
 from ternmq.wire.decoder import OWN_SIZE_MIN, FrameDecoder
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame, pack_header

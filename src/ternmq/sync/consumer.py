@@ -8,9 +8,9 @@ only wait for those of `ternmq.Consumer` are generated (`consumer_calls.py`).
 import threading
 from collections.abc import Iterator
 
+from ternmq.client.consuming.clock_pace import Pace
 from ternmq.client.consuming.consumer import BATCH_ROWS
 from ternmq.client.consuming.consumer import Consumer as AsyncConsumer
-from ternmq.client.consuming.pace import Pace
 from ternmq.client.model.delivery import BACK, Delivery
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.transport.fork import life

@@ -21,8 +21,8 @@ from ternmq.console.process import serving_console
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, DocumentNotFound
 from ternmq.jobs import runner
-from ternmq.jobs.desk import JobDesk
 from ternmq.jobs.job import KeptJob
+from ternmq.jobs.job_admin import JobDesk
 from ternmq.jobs.runner import JobRunner
 from tests.integration.processes import Node, free_ports, tern
 from tests.waiting import until

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from ternmq.api.answers import json_answer, page, rfc3339
 from ternmq.api.cursors import names_cursor, read_names
 from ternmq.api.service import service_of
-from ternmq.jobs.desk import JobDesk
 from ternmq.jobs.job import KeptJob
+from ternmq.jobs.job_admin import JobDesk
 
 router = APIRouter(tags=["jobs"])
 Limit = Annotated[int, Query(ge=1, le=1_000)]

@@ -25,7 +25,7 @@ def list_jobs(url: Url = URL, as_json: Json = False) -> None:
     """List jobs, the newest first."""
 
     async def job(mq: "Client") -> "list[KeptJob]":
-        from ternmq.jobs.desk import JobDesk
+        from ternmq.jobs.job_admin import JobDesk
 
         return await JobDesk(mq).list()
 
@@ -45,7 +45,7 @@ def show(job_id: JobId, url: Url = URL, as_json: Json = False) -> None:
     """Show one job: how far it is, or what came of it."""
 
     async def job(mq: "Client") -> "KeptJob":
-        from ternmq.jobs.desk import JobDesk
+        from ternmq.jobs.job_admin import JobDesk
 
         return await JobDesk(mq).show(job_id)
 
@@ -69,7 +69,7 @@ def start(
     wait_s = parse_duration_ms(wait) / 1000
 
     async def job(mq: "Client") -> "KeptJob":
-        from ternmq.jobs.desk import JobDesk
+        from ternmq.jobs.job_admin import JobDesk
 
         return await JobDesk(mq).order(work, given, reason=reason, wait_s=wait_s)
 
@@ -81,7 +81,7 @@ def stop(job_id: JobId, url: Url = URL, as_json: Json = False) -> None:
     """Let a job end after the step under way; what is done stays done."""
 
     async def job(mq: "Client") -> "KeptJob":
-        from ternmq.jobs.desk import JobDesk
+        from ternmq.jobs.job_admin import JobDesk
 
         return await JobDesk(mq).stop(job_id)
 
@@ -93,7 +93,7 @@ def recall(job_id: JobId, url: Url = URL, as_json: Json = False) -> None:
     """Take back what a resend sent again and nobody was handed yet."""
 
     async def job(mq: "Client") -> int:
-        from ternmq.jobs.desk import JobDesk
+        from ternmq.jobs.job_admin import JobDesk
 
         return await JobDesk(mq).recall(job_id)
 
@@ -116,7 +116,7 @@ def run(
 
     async def job(mq: "Client") -> "list[KeptJob]":
         from ternmq.core.clock import SystemClock
-        from ternmq.jobs.desk import JobDesk
+        from ternmq.jobs.job_admin import JobDesk
         from ternmq.jobs.runner import JobRunner
 
         if job_id is not None:

@@ -40,9 +40,9 @@ def backup(
     Logs, progress of groups, delayed messages and a SQLite registry, as they are at one moment. A
     registry in PostgreSQL, MariaDB or ZooKeeper is backed up with its own tools, afterwards.
     """
+    from ternmq.backup.backup_store import open_vault
     from ternmq.backup.job import back_up, forget_old
     from ternmq.backup.restore import check_vault
-    from ternmq.backup.vault import open_vault
     from ternmq.core.clock import SystemClock
     from ternmq.core.units import parse_size
 
@@ -88,11 +88,11 @@ def restore(
     Start servers on it as they were started on the old one. What was sent after the backup is not
     in it; what was acknowledged after it is delivered again.
     """
+    from ternmq.backup.backup_store import open_vault
     from ternmq.backup.job import manifests
     from ternmq.backup.manifest import name_of
     from ternmq.backup.restore import choose
     from ternmq.backup.restore import restore as put_back
-    from ternmq.backup.vault import open_vault
     from ternmq.backup.verify import verify as read_logs
     from ternmq.cli.terminal.times import parse_when
 
@@ -133,9 +133,9 @@ def verify(
 
     Of a stopped server, a restored directory, or a place with backups. Changes nothing.
     """
+    from ternmq.backup.backup_store import open_vault
     from ternmq.backup.job import backups
     from ternmq.backup.restore import check_vault
-    from ternmq.backup.vault import open_vault
     from ternmq.backup.verify import verify as read_logs
 
     vault = open_vault(data_dir)

@@ -3,7 +3,7 @@
 from ternmq.console.copy_as import CopyAs, curl_get
 from ternmq.console.page import AskedUrl, Console, ShownPage
 from ternmq.core.ids import check_name
-from ternmq.jobs.desk import JobDesk
+from ternmq.jobs.job_admin import JobDesk
 
 ROWS = 100
 

@@ -5,7 +5,7 @@ hands the batch to the sender of a broker group, which sends it until answered; 
 at once. While no group takes messages no intents are made, so the rows stay free for the group that
 comes back first. Intents of an earlier life go first, each to its own group only. A refusal
 releases the rows at once, and their topic is paused (`paused_topics`), unless it is the group that
-cannot store. Rows of a topic that was deleted are cancelled instead (`gone_topics`).
+cannot store. Rows of a topic that was deleted are cancelled instead (`deleted_topics`).
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from ternmq.core.log import get_logger
 from ternmq.delay.dispatching.broker_senders import OF_THE_GROUP, BrokerSender, BrokerSenders
 from ternmq.delay.dispatching.collect import Destination, collect
 from ternmq.delay.dispatching.decide import Decisions
-from ternmq.delay.dispatching.gone_topics import Fate, GoneTopics
+from ternmq.delay.dispatching.deleted_topics import Fate, GoneTopics
 from ternmq.delay.formats.decision import Decision, DecisionKind
+from ternmq.delay.timing.due_rows import Work
 from ternmq.delay.timing.engine import Engine
-from ternmq.delay.timing.work import Work
 from ternmq.metrics.histogram import LATENESS_BOUNDS_S, Histogram
 
 log = get_logger()

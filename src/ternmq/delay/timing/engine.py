@@ -24,11 +24,11 @@ from ternmq.delay.hours.hours import DelayTotals
 from ternmq.delay.store.hour_owners import LeadingStore
 from ternmq.delay.store.journal import Deciding
 from ternmq.delay.store.schedule_log import Scheduled
-from ternmq.delay.timing.near_hours import NearHours
+from ternmq.delay.timing.due_rows import RowPlace, Work, in_turn, once
+from ternmq.delay.timing.loaded_hours import NearHours
 from ternmq.delay.timing.paused_topics import PausedTopics
 from ternmq.delay.timing.ready import Batch, ReadyRows
 from ternmq.delay.timing.wheel import Wheel
-from ternmq.delay.timing.work import RowPlace, Work, in_turn, once
 
 READY_MAX = 200_000  # Rows between wheel and intent; beyond, they wait on the wheel.
 LATE_RATE = 100_000  # Late rows a second, so that what is due now finds room.

@@ -17,7 +17,7 @@ import msgspec
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.worker import has_threads
-from ternmq.discovery.known_cluster import KnownCluster
+from ternmq.discovery.cluster_identity import KnownCluster
 from ternmq.node.joining.heartbeat import Heartbeat
 from ternmq.rpc.node_proof import Greeting
 from ternmq.wire.messages.servers import Register, Route

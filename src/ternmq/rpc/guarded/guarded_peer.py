@@ -16,9 +16,8 @@ from ternmq.core.errors import ProtocolError, TernError, Unauthorized, Unavailab
 from ternmq.rpc.address import is_loopback
 from ternmq.rpc.buffers import Buffer
 from ternmq.rpc.connection_pool import ConnectionPool, Pause
-from ternmq.rpc.entrance import Entrance, read_hello
+from ternmq.rpc.guarded.answer_filter import NARROWED, narrowed
 from ternmq.rpc.guarded.guard import Guard, address_of, not_app, state_of
-from ternmq.rpc.guarded.narrowing import NARROWED, narrowed
 from ternmq.rpc.guarded.peer_identity import (
     WHO,
     by_certificate,
@@ -27,6 +26,7 @@ from ternmq.rpc.guarded.peer_identity import (
     check_fresh,
     methods_of,
 )
+from ternmq.rpc.handshake import Entrance, read_hello
 from ternmq.rpc.peer import Handler, Peer
 from ternmq.security.access import scram
 from ternmq.security.access.rights import Right, Rights
