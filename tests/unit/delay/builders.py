@@ -14,7 +14,7 @@ from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.formats.paths import DelayPaths
 from ternmq.delay.store.hour_owners import FollowingStore
 from ternmq.delay.store.journal import Deciding
-from ternmq.delay.timing.due_rows import Work
+from ternmq.delay.timing.dispatch_work import Work
 from ternmq.delay.timing.engine import Engine
 from ternmq.delay.timing.scheduler import look_ahead_ms
 from ternmq.storage.log.append import Append

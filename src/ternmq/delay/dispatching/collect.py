@@ -25,7 +25,7 @@ from ternmq.core.errors import Corrupt, TooLarge
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import MIB
 from ternmq.delay.store.store import DelayStore
-from ternmq.delay.timing.due_rows import RowPlace
+from ternmq.delay.timing.dispatch_work import RowPlace
 from ternmq.wire.messages.hello import DISPATCHER
 
 BODIES_SIZE = 2 * MIB

@@ -22,7 +22,7 @@ from ternmq.delay.dispatching.collect import Destination, collect
 from ternmq.delay.dispatching.decide import Decisions
 from ternmq.delay.dispatching.deleted_topics import Fate, GoneTopics
 from ternmq.delay.formats.decision import Decision, DecisionKind
-from ternmq.delay.timing.due_rows import Work
+from ternmq.delay.timing.dispatch_work import Work
 from ternmq.delay.timing.engine import Engine
 from ternmq.metrics.histogram import LATENESS_BOUNDS_S, Histogram
 

@@ -24,7 +24,7 @@ from ternmq.delay.hours.hours import DelayTotals
 from ternmq.delay.store.hour_owners import LeadingStore
 from ternmq.delay.store.journal import Deciding
 from ternmq.delay.store.schedule_log import Scheduled
-from ternmq.delay.timing.due_rows import RowPlace, Work, in_turn, once
+from ternmq.delay.timing.dispatch_work import RowPlace, Work, in_turn, once
 from ternmq.delay.timing.loaded_hours import NearHours
 from ternmq.delay.timing.paused_topics import PausedTopics
 from ternmq.delay.timing.ready import Batch, ReadyRows

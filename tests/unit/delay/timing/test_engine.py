@@ -10,7 +10,7 @@ from ternmq.batch.view import BatchView
 from ternmq.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.hours.hour import NEVER
-from ternmq.delay.timing.due_rows import TURN_MS, Work
+from ternmq.delay.timing.dispatch_work import TURN_MS, Work
 from ternmq.delay.timing.engine import LATE_RATE
 from ternmq.delay.timing.paused_topics import PAUSE_MAX_S
 from ternmq.testing.disk import SimulatedDisk
