@@ -16,7 +16,7 @@ FILE_SCHEME = "file://"
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
-class Vault(Protocol):
+class BackupStore(Protocol):
     """A place for bytes by name."""
 
     def put(self, name: str, content: bytes) -> None:
@@ -33,14 +33,14 @@ class Vault(Protocol):
     def remove(self, name: str) -> None: ...
 
 
-def open_vault(url: str) -> Vault:
+def open_backup_store(url: str) -> BackupStore:
     """A folder by its path or as file://, or a URL with a scheme that pyarrow knows."""
     if "://" in url and not url.startswith(FILE_SCHEME):
-        return ArrowVault(url)
-    return FolderVault(Path(url.removeprefix(FILE_SCHEME)))
+        return ArrowBackupStore(url)
+    return FolderBackupStore(Path(url.removeprefix(FILE_SCHEME)))
 
 
-class FolderVault:
+class FolderBackupStore:
     """A folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -84,7 +84,7 @@ class FolderVault:
         (self._folder / name).unlink(missing_ok=True)
 
 
-class ArrowVault:
+class ArrowBackupStore:
     """A URL that pyarrow has a file system for."""
 
     def __init__(self, url: str) -> None:

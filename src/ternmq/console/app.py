@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Scope
 from ternmq.api.callers import Caller
 from ternmq.api.problems import status_of
 from ternmq.console.live_pages import LivePages
-from ternmq.console.login.authentication import CALLER, ConsoleDoor
+from ternmq.console.login.authentication import CALLER, LoginMiddleware
 from ternmq.console.login.login_site import LoginSite
 from ternmq.console.page import AskedUrl, Console, PageFunction, ShownPage
 from ternmq.console.pages import (
@@ -251,7 +251,9 @@ async def form_of(request: Request) -> dict[str, str]:
 
 def make_site(site: ConsoleSite, api: ASGIApp, login: LoginSite | None = None) -> ASGIApp:
     """The application; with `login` nobody sees more of it than how to log in."""
-    doors = [] if login is None else [Middleware(ConsoleDoor, doors=login.doors, fail=site.refuse)]
+    doors = (
+        [] if login is None else [Middleware(LoginMiddleware, doors=login.doors, fail=site.refuse)]
+    )
     return Starlette(
         routes=[
             Mount("/api/v1", api),

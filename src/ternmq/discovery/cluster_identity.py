@@ -17,7 +17,7 @@ from ternmq.core.log import get_logger
 log = get_logger()
 
 
-class KnownCluster:
+class ClusterIdentity:
     """The cluster that one process belongs to. Set on its loop; may be read from any thread."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from ternmq.core.errors import Closed, TernError, Unavailable
 from ternmq.core.log import get_logger
-from ternmq.discovery.cluster_identity import KnownCluster, all_have
+from ternmq.discovery.cluster_identity import ClusterIdentity, all_have
 from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.node_proof import Greeting
 from ternmq.wire.messages.servers import Route, Routes, RoutesFind
@@ -50,7 +50,7 @@ class RouteCache:
         self._watching: asyncio.Task[None] | None = None
         self._closed = False
         self._refused: set[str] = set()
-        self.cluster = KnownCluster()
+        self.cluster = ClusterIdentity()
         self.changed: list[Callable[[], None]] = []
         """Called when the routes are others."""
         self.routes: Routes | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
-from ternmq.gateway.handlers.context import Gateway, put_status
+from ternmq.gateway.handlers.context import GatewayContext, put_status
 from ternmq.gateway.handlers.receive import ReceiveCalls
 from ternmq.gateway.handlers.routes import RouteCalls
 from ternmq.gateway.handlers.send import SendCalls
@@ -34,7 +34,7 @@ log = get_logger()
 class GatewayRouter:
     """The table that a transport looks calls up in."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewayContext) -> None:
         self._gateway = gateway
         routes, sends = RouteCalls(gateway), SendCalls(gateway)
         receives, self._telemetry = ReceiveCalls(gateway), TelemetryCalls(gateway)

@@ -18,7 +18,7 @@ WAIT_S_MAX = 24 * 3600.0
 ATTEMPTS_MAX = 10
 
 
-class JobDesk:
+class JobAdmin:
     """Jobs of one cluster."""
 
     def __init__(self, mq: Client) -> None:

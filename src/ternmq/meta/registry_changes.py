@@ -34,7 +34,7 @@ Learn = Callable[[News, list[Route] | None, bool], None]
 log = get_logger()
 
 
-class RegistryNews:
+class RegistryChanges:
     """Follows the versions of one registry."""
 
     def __init__(

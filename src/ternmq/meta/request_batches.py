@@ -17,7 +17,7 @@ N = TypeVar("N")
 R = TypeVar("R")
 
 
-class Batching(Generic[K, N, R]):
+class RequestBatches(Generic[K, N, R]):
     """Requests that wait for the next transaction; equal keys share one row and one answer."""
 
     def __init__(

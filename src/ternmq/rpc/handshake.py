@@ -21,7 +21,7 @@ from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack, unpack
 
 
-class Entrance:
+class Handshake:
     """The entrance of one connection, until it is let in."""
 
     __slots__ = ("_challenged", "_gate", "node")

@@ -29,7 +29,7 @@ from ternmq.rpc.address import NOWHERE, endpoint, join_address, packed_endpoints
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
 from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.connection_pool import ConnectionPool, Pause
-from ternmq.rpc.handshake import Entrance
+from ternmq.rpc.handshake import Handshake
 from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX, TLS_HELLO_SIZE_MAX
 from ternmq.rpc.node_proof import NodeIdentity, proven
 from ternmq.security.access.quota import UserUse
@@ -113,7 +113,7 @@ class Peer(asyncio.BufferedProtocol):
         self.hello: Hello | None = None
         self.node: NodeIdentity | None = None
         """Which server of the cluster this is, as it has proven."""
-        self._entrance = Entrance(pool.gate)
+        self._handshake = Handshake(pool.gate)
         self.address: tuple[str, int] = ("", 0)
         self.server_address: tuple[str, int] = ("", 0)
         self.endpoints = NOWHERE
@@ -371,7 +371,7 @@ class Peer(asyncio.BufferedProtocol):
 
     def _greet(self, frame: Frame) -> None:
         """The first frame, of a server the second as well: let the peer in or tell it why not."""
-        entrance = self._entrance
+        entrance = self._handshake
         command = entrance.expects
         try:
             comes = entrance.step(frame, join_address(*self.address), self.certificate)
@@ -389,7 +389,7 @@ class Peer(asyncio.BufferedProtocol):
             if not past_hello:
                 self._pool.report(self, error)
             return
-        del self._entrance
+        del self._handshake
         self._decoder.size_max = FRAME_SIZE_MAX
         self.answer(command, frame.correlation, entrance.sealed(welcome))
 

@@ -7,7 +7,7 @@ import pytest
 import ternmq
 import ternmq.testing
 from ternmq.api.views import sampled_figures
-from ternmq.api.views.sampled_figures import SeenGroups, SeenTopics
+from ternmq.api.views.sampled_figures import SampledGroups, SampledTopics
 from ternmq.api.views.snapshot import group_views
 from ternmq.core.errors import BadRequest
 
@@ -90,7 +90,7 @@ async def test_rounds_see_every_group_and_what_is_shown_each_time(
     monkeypatch.setattr(sampled_figures, "GENTLE_S", 0.0)
     async with ternmq.testing.node() as url, ternmq.connect(url) as mq:
         await fill(mq)
-        groups, topics = SeenGroups(), SeenTopics()
+        groups, topics = SampledGroups(), SampledTopics()
         admin = mq.admin.tolerant()
         await groups.look(admin, 0.0)
         expected = group_views(await admin.groups(), await admin.group_figures())

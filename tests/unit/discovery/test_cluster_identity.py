@@ -2,11 +2,11 @@
 
 import pytest
 
-from ternmq.discovery.cluster_identity import KnownCluster, all_have
+from ternmq.discovery.cluster_identity import ClusterIdentity, all_have
 
 
 def test_the_first_registry_that_is_met_is_the_one() -> None:
-    known = KnownCluster()
+    known = ClusterIdentity()
     assert not known.is_foreign("a")
     known.take("a")
 
@@ -15,7 +15,7 @@ def test_the_first_registry_that_is_met_is_the_one() -> None:
 
 
 def test_meta_servers_of_a_release_that_does_not_say_it_are_believed() -> None:
-    known = KnownCluster()
+    known = ClusterIdentity()
     known.take("a")
     known.take("")
 
@@ -24,7 +24,7 @@ def test_meta_servers_of_a_release_that_does_not_say_it_are_believed() -> None:
 
 
 def test_a_refusal_names_the_meta_server_and_both_clusters() -> None:
-    known = KnownCluster()
+    known = ClusterIdentity()
     known.take("aaaa")
 
     said = known.refusal("h:7700", "bbbb").message

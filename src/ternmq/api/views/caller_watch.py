@@ -17,7 +17,7 @@ from ternmq.api.views.snapshot import FlowPoint, GroupView, Snapshot, TopicView
 from ternmq.api.views.watch import LooksShared
 
 
-class SeenWatch:
+class CallerWatch:
     """One caller's; implements `LooksShared`."""
 
     def __init__(self, watch: LooksShared, rights: CallerRights) -> None:

@@ -29,7 +29,7 @@ GENTLE_S = 0.05
 GroupKey = tuple[str, str]
 
 
-class SeenGroups:
+class SampledGroups:
     """Every group, as last seen."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class SeenGroups:
         return set(found)
 
 
-class SeenTopics:
+class SampledTopics:
     """Every topic, as last seen."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
-from ternmq.api.views.sampled_figures import GroupKey, SeenGroups, SeenTopics
+from ternmq.api.views.sampled_figures import GroupKey, SampledGroups, SampledTopics
 from ternmq.api.views.snapshot import (
     FlowPoint,
     GroupView,
@@ -78,8 +78,8 @@ class Watch:
         self._flow: deque[FlowPoint] = deque(maxlen=FLOW_POINTS)
         self._backlogs: dict[GroupKey, deque[tuple[float, int]]] = {}
         self._rates: dict[str, deque[float]] = {}
-        self._groups = SeenGroups()
-        self._topics = SeenTopics()
+        self._groups = SampledGroups()
+        self._topics = SampledTopics()
         self._slow = SlowFacts()
         self._slow_again_at = float("-inf")
         self._wanted_at = clock.monotonic()

@@ -57,7 +57,7 @@ ERRORS_MAX = 100
 NEVER_DUE = -1
 
 
-class RowLooks:
+class RowInspection:
     """The commands that look into groups."""
 
     def __init__(

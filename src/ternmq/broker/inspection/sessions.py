@@ -38,7 +38,7 @@ PREFIX_MIN = 4
 REASON_MAX = 200
 
 
-class SessionLooks:
+class SessionInspection:
     """The commands about connections."""
 
     def __init__(

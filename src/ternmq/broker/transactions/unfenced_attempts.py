@@ -37,7 +37,7 @@ def committed(known: KnownTransactions) -> list[int]:
     return []
 
 
-class Unfenced:
+class UnfencedAttempts:
     """DETACHED_END for names whose attempts stand side by side."""
 
     def __init__(self, half_batches: HalfBatches, halves: TransactionTable) -> None:

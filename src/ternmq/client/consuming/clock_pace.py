@@ -11,7 +11,7 @@ LOOK_S = 0.002
 ROWS_MAX = 1024
 
 
-class Pace:
+class ClockPace:
     """The pace of one consumer."""
 
     __slots__ = ("_looked_at", "_rows", "_rows_max")

@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
-from ternmq.client.consuming.clock_pace import Pace
+from ternmq.client.consuming.clock_pace import ClockPace
 from ternmq.client.consuming.subscription_plan import SubscriptionPlan
 from ternmq.client.consuming.subscriptions import Subscriptions
 from ternmq.client.model.arguments import check_value
@@ -48,7 +48,7 @@ class Consumer:
         self.now = now
         self._keyring = cluster.keyring
         self._subscriptions = Subscriptions(cluster, plan, self, now)
-        self._pace = Pace(ordered=plan.ordered)
+        self._pace = ClockPace(ordered=plan.ordered)
         self._ready: deque[Delivery] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._error: TernError | None = None

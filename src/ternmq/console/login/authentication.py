@@ -84,7 +84,7 @@ def from_own_page(headers: Headers) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class ConsoleLogins:
     """What lets people in."""
 
     sessions: ConsoleSessions
@@ -109,10 +109,10 @@ class Doors:
         await self.callers.forget(login.token)
 
 
-class ConsoleDoor:
+class LoginMiddleware:
     """Wraps the application."""
 
-    def __init__(self, app: ASGIApp, doors: Doors, fail: Fail) -> None:
+    def __init__(self, app: ASGIApp, doors: ConsoleLogins, fail: Fail) -> None:
         self._app = app
         self._doors = doors
         self._fail = fail

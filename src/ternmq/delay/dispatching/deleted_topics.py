@@ -26,7 +26,7 @@ class Fate(Enum):
     """The registry cannot be asked now."""
 
 
-class GoneTopics:
+class DeletedTopics:
     """Which topics of delayed messages were deleted, as far as is known."""
 
     def __init__(self, directory: TopicDirectory, names: dict[int, str]) -> None:

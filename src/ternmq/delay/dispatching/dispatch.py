@@ -20,9 +20,9 @@ from ternmq.core.log import get_logger
 from ternmq.delay.dispatching.broker_senders import OF_THE_GROUP, BrokerSender, BrokerSenders
 from ternmq.delay.dispatching.collect import Destination, collect
 from ternmq.delay.dispatching.decide import Decisions
-from ternmq.delay.dispatching.deleted_topics import Fate, GoneTopics
+from ternmq.delay.dispatching.deleted_topics import DeletedTopics, Fate
 from ternmq.delay.formats.decision import Decision, DecisionKind
-from ternmq.delay.timing.dispatch_work import Work
+from ternmq.delay.timing.dispatch_work import DispatchWork
 from ternmq.delay.timing.engine import Engine
 from ternmq.metrics.histogram import LATENESS_BOUNDS_S, Histogram
 
@@ -39,7 +39,7 @@ class Dispatcher:
         engine: Engine,
         decisions: Decisions,
         senders: BrokerSenders,
-        gone: GoneTopics,
+        gone: DeletedTopics,
         *,
         clock: Clock,
         workers: int,
@@ -88,7 +88,7 @@ class Dispatcher:
         except TimeoutError:
             pass
 
-    async def _dispatch(self, work: Work, sender: BrokerSender) -> None:
+    async def _dispatch(self, work: DispatchWork, sender: BrokerSender) -> None:
         engine = self._engine
         fate = await self._gone.fate(work.topic_id)
         if fate is Fate.GONE:
@@ -141,7 +141,7 @@ class Dispatcher:
             engine.give_back(work, found.rows, self._clock.now_ms())
             await asyncio.sleep(WAIT_S)
 
-    async def _drop(self, work: Work) -> None:
+    async def _drop(self, work: DispatchWork) -> None:
         """A topic was deleted: its rows are cancelled with it."""
         dropped = Decision(
             kind=DecisionKind.CANCELLED,

@@ -9,7 +9,7 @@ TURN_MS = 100  # Rows go out in order of their due times, to so many millisecond
 
 
 @dataclass(slots=True)
-class Work:
+class DispatchWork:
     """Rows of one topic in one hour that a worker holds."""
 
     hour: int

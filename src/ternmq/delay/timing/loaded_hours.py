@@ -21,7 +21,7 @@ from ternmq.delay.timing.wheel import Wheel
 log = get_logger()
 
 
-class NearHours:
+class LoadedHours:
     """Which hours are loaded, are being loaded, or should be."""
 
     def __init__(self, hours: Hours, wheel: Wheel) -> None:

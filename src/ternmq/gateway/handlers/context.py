@@ -16,7 +16,7 @@ from ternmq.gateway.sessions.recent_sends import RecentSends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gateway:
+class GatewayContext:
     """One gateway over one cluster."""
 
     mq: Client

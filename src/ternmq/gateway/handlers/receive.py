@@ -12,7 +12,7 @@ from typing import Any
 from ternmq.client.consuming.detached_consumer import DetachedMessage, HandleVerdict
 from ternmq.client.consuming.lease_handle import read_handle
 from ternmq.core.errors import BadRequest, TernError
-from ternmq.gateway.handlers.context import Gateway, put_status
+from ternmq.gateway.handlers.context import GatewayContext, put_status
 from ternmq.gateway.handlers.delivered_message import make_delivered, put_delivery
 from ternmq.gateway.handlers.filters import read_filter
 from ternmq.gateway.protocol.codes import Code, Refused, code_of
@@ -48,7 +48,7 @@ FORWARDED = "its RocketMQ consumer gave it up after the last attempt"
 class ReceiveCalls:
     """Hands messages out, and takes back what became of them."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewayContext) -> None:
         self._gateway = gateway
 
     async def receive_message(

@@ -13,7 +13,7 @@ from typing import Any
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin.delays import CancelResult
 from ternmq.core.errors import TernError, Unavailable
-from ternmq.gateway.handlers.context import Gateway, put_status
+from ternmq.gateway.handlers.context import GatewayContext, put_status
 from ternmq.gateway.protocol.codes import Code, Refused, code_of
 from ternmq.gateway.protocol.enums import MessageKind, Resolution
 from ternmq.gateway.protocol.incoming_message import IncomingMessage, read_incoming
@@ -34,7 +34,7 @@ HANDLE_SIZE_MAX = 512
 class SendCalls:
     """Stores what clients send."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewayContext) -> None:
         self._gateway = gateway
 
     async def send_message(self, caller: RocketCaller, request: Any, _call: RemoteCall) -> Any:

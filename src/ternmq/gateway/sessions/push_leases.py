@@ -14,7 +14,7 @@ from ternmq.client.consuming.detached_consumer import DetachedMessage, HandleVer
 from ternmq.core.clock import Clock
 from ternmq.core.errors import OverLimit, TernError
 from ternmq.core.log import get_logger
-from ternmq.gateway.sessions.receipt_handles import ByHandle
+from ternmq.gateway.sessions.receipt_handles import ReceiptHandles
 
 LEASE_S = 60.0
 EXTEND_S = 15.0
@@ -28,7 +28,7 @@ log = get_logger()
 
 
 @dataclass(slots=True, eq=False)
-class ClientHoldings:
+class ClientLeases:
     """What one client holds: handles, and the topic and group of each."""
 
     held: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -43,13 +43,13 @@ class KeptAnswer:
     until: float
 
 
-class PushHoldings:
+class PushLeases:
     """The messages of all push consumers of one gateway process."""
 
-    def __init__(self, settling: ByHandle, clock: Clock) -> None:
+    def __init__(self, settling: ReceiptHandles, clock: Clock) -> None:
         self._settling = settling
         self._clock = clock
-        self._clients: dict[str, ClientHoldings] = {}
+        self._clients: dict[str, ClientLeases] = {}
         self._answers: dict[str, KeptAnswer] = {}
         self._count = 0
 
@@ -63,7 +63,7 @@ class PushHoldings:
         """Messages are on their way to a client, as the answer to this attempt."""
         if not messages:
             return
-        held = self._clients.setdefault(client_id, ClientHoldings()).held
+        held = self._clients.setdefault(client_id, ClientLeases()).held
         held.update((each.handle, place) for each in messages)
         self._count += len(messages)
         if attempt:
@@ -77,7 +77,7 @@ class PushHoldings:
         kept = self._answers.get(attempt) if attempt else None
         if kept is None or kept.client_id != client_id:
             return []
-        held = self._clients.get(client_id, ClientHoldings()).held
+        held = self._clients.get(client_id, ClientLeases()).held
         return [each for each in kept.messages if each.handle in held]
 
     def settled(self, client_id: str, handles: Iterable[str]) -> None:

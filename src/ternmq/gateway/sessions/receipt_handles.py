@@ -22,7 +22,7 @@ class _Round:
         self.sent: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
 
 
-class ByHandle:
+class ReceiptHandles:
     """One way to the brokers for what became of messages."""
 
     def __init__(self, mq: Client) -> None:

@@ -37,7 +37,7 @@ from ternmq.meta.registries.registry import (
     check_names,
 )
 from ternmq.meta.registries.zookeeper_documents import ZooKeeperDocuments
-from ternmq.meta.registries.zookeeper_heartbeats import CLIENTS, SERVERS, Alive
+from ternmq.meta.registries.zookeeper_heartbeats import CLIENTS, SERVERS, ZooKeeperHeartbeats
 from ternmq.meta.registries.zookeeper_tree import (
     OVERTAKEN,
     Overtaken,
@@ -87,8 +87,8 @@ class ZooKeeperRegistry:
 
     def __init__(self, tree: ZooKeeperTree) -> None:
         self._tree = tree
-        self._alive = Alive(tree, SERVERS)
-        self._clients = Alive(tree, CLIENTS)
+        self._alive = ZooKeeperHeartbeats(tree, SERVERS)
+        self._clients = ZooKeeperHeartbeats(tree, CLIENTS)
         self._documents = ZooKeeperDocuments(tree)
         self._cluster = ""
 

@@ -19,7 +19,7 @@ SERVERS = "/alive"
 CLIENTS = "/clients"
 
 
-class Alive:
+class ZooKeeperHeartbeats:
     """The nodes of one session, and of the others."""
 
     def __init__(self, tree: ZooKeeperTree, folder: str) -> None:

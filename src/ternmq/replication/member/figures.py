@@ -24,7 +24,7 @@ OF_SERVER = [each.name for each in METRICS if not OF_MANY & set(each.labels)]
 Series = tuple[str, tuple[str, ...], float | Histogram]
 
 
-class FigureLooks:
+class FigureInspection:
     """The FIGURES command."""
 
     def __init__(self, source: Source, now: Callable[[], float]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberPlace:
+class MemberLocation:
     """The place of one server; it stays the same while the server runs."""
 
     broker_group: str

@@ -1,10 +1,10 @@
 """How often the clock of leases is asked."""
 
-from ternmq.client.consuming.clock_pace import LOOK_S, ROWS_MAX, Pace
+from ternmq.client.consuming.clock_pace import LOOK_S, ROWS_MAX, ClockPace
 
 
 def test_who_is_quick_asks_once_for_many_and_who_is_slow_for_each() -> None:
-    pace, now = Pace(ordered=False), 100.0
+    pace, now = ClockPace(ordered=False), 100.0
     quick = []
     for _ in range(20):
         now += LOOK_S / 2
@@ -17,6 +17,6 @@ def test_who_is_quick_asks_once_for_many_and_who_is_slow_for_each() -> None:
 
 
 def test_in_order_it_is_asked_for_every_message() -> None:
-    pace = Pace(ordered=True)
+    pace = ClockPace(ordered=True)
 
     assert {pace.rows(at * LOOK_S / 100) for at in range(100)} == {1}

@@ -5,7 +5,7 @@ from collections.abc import Collection
 import pytest
 
 from ternmq.core.errors import Unavailable
-from ternmq.delay.dispatching.deleted_topics import Fate, GoneTopics
+from ternmq.delay.dispatching.deleted_topics import DeletedTopics, Fate
 from ternmq.wire.messages.topics import Topic
 
 
@@ -43,14 +43,14 @@ NAMES = {1: "orders"}
     ],
 )
 async def test_only_the_registry_says_that_a_topic_is_gone(registry: Registry, fate: Fate) -> None:
-    gone = GoneTopics(registry, NAMES)  # type: ignore[arg-type]
+    gone = DeletedTopics(registry, NAMES)  # type: ignore[arg-type]
 
     assert await gone.fate(1) is fate
 
 
 async def test_what_is_gone_is_asked_for_once_and_what_is_forgotten_may_be_deleted_later() -> None:
     registry = Registry({}, set())
-    gone = GoneTopics(registry, NAMES)  # type: ignore[arg-type]
+    gone = DeletedTopics(registry, NAMES)  # type: ignore[arg-type]
     assert await gone.fate(1) is Fate.FORGOTTEN
 
     registry.deleted.add(1)
