@@ -9,7 +9,7 @@ says that it is a dead letter now.
 
 import asyncio
 
-from ternmq.batch.readable import read_or
+from ternmq.batch.readability import read_or
 from ternmq.client.app.handler_pool import TimedOut
 from ternmq.client.app.handler_run import HandlerEnd
 from ternmq.client.app.last_attempts import LastAttempts

@@ -32,7 +32,7 @@ from ternmq.client.producing.accumulator import (
     delay_line_of,
     row_size,
 )
-from ternmq.client.producing.balancing import Affinity
+from ternmq.client.producing.balancer import Affinity
 from ternmq.client.producing.body_sizes import BodySizes
 from ternmq.client.producing.deadlines import Deadlines
 from ternmq.client.producing.ordered_sender import OrderedSender, Queue

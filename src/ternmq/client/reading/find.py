@@ -21,7 +21,7 @@ from ternmq.client.model.message import Message
 from ternmq.client.model.start import milliseconds
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import AWAY, FanOut, Missing
-from ternmq.client.transport.retrying import RetryingRequest
+from ternmq.client.transport.retrying_request import RetryingRequest
 from ternmq.core.errors import (
     BadRequest,
     ProtocolError,

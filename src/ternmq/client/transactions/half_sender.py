@@ -43,7 +43,7 @@ from ternmq.client.producing.accumulator import ROW_COST, row_size
 from ternmq.client.transactions.seal_batch import seal_batch
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import FanOut
-from ternmq.client.transport.retrying import RetryingRequest
+from ternmq.client.transport.retrying_request import RetryingRequest
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Moved, TooLarge, Unavailable
 from ternmq.core.ids import check_name, new_producer_id
