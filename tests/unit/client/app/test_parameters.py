@@ -1,7 +1,7 @@
 """What handlers are called with, by the annotations of their parameters."""
 
 import dataclasses
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -235,14 +235,15 @@ def test_what_no_handler_can_be_called_with_is_refused_where_it_is_written() -> 
 
     def waits(message: Message, value: Annotated[str, Depends(later)]) -> None: ...
 
-    for handler, text in [
+    refused: list[tuple[Callable[..., Any], str]] = [
         (takes_nothing, "takes nothing"),
         (two_bodies, "second"),
         (unknown, "other"),
         (unreadable, "cannot be read as"),
         (for_batches, "say batch=True"),
         (waits, "cannot depend on an async one"),
-    ]:
+    ]
+    for handler, text in refused:
         with pytest.raises(ternmq.BadRequest, match=text):
             app.subscriber("orders", group="billing")(handler)
     with pytest.raises(ternmq.BadRequest, match=r"list\[…\]"):
