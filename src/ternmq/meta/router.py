@@ -230,7 +230,7 @@ class MetaRouter:
             Command.WHO_AM_I: self._say_rights,
             Command.TOKEN_END: self._end_token,
             # Operators.
-            Command.TOPIC_KEY_MAKE: later(TopicKeyMake, self._keys.make),
+            Command.TOPIC_KEY_MAKE: self._make_key,
             Command.TOPIC_KEY_FIND: later(TopicKeyFind, self._keys.find),
             Command.TOPIC_KEY_LIST: later(TopicKeyQuery, self._keys.list),
             Command.KEY_ERASE: later(KeyErase, self._keys.erase),
@@ -337,6 +337,10 @@ class MetaRouter:
                 settings = made_for(peer.use, settings, self._directory.topics)
         making = self._directory.create_topic(wanted.name, settings)
         self._later(peer, frame, self._in_time(making))
+
+    def _make_key(self, peer: Peer, frame: Frame) -> None:
+        wanted = unpack(frame.payload, TopicKeyMake)
+        self._later(peer, frame, self._keys.make(wanted, peer.use))
 
     def _list_limits(self, peer: Peer, frame: Frame) -> None:
         apps = limited_apps(self._directory.topics())

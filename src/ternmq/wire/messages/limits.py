@@ -114,6 +114,8 @@ class Quota(Record, frozen=True):
     """Consumer groups that it made and that are there."""
     delayed_max: Number | None = None
     """Messages that it sent for later and that are not due yet."""
+    keys_max: Number | None = None
+    """Data keys of encrypted topics that it made and that are not erased: one for each subject."""
 
 
 class UserSet(Record, frozen=True):
