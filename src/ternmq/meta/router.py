@@ -25,6 +25,7 @@ from ternmq.discovery.access_news import follow_access
 from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.intake.topic_rules import made_for
 from ternmq.meta.access.access_commands import AccessCommands
+from ternmq.meta.access.access_key_commands import AccessKeyCommands
 from ternmq.meta.access.key_commands import KeyCommands
 from ternmq.meta.access.token_commands import TokenCommands, own_rights
 from ternmq.meta.config import HEARTBEAT_MS
@@ -60,6 +61,9 @@ from ternmq.security.tls.server_tls import ServerTls, tls_facts
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome
 from ternmq.wire.messages.limits import (
+    AccessKeyFind,
+    AccessKeyOpen,
+    AccessKeySet,
     AppLimits,
     GrantSet,
     LimitSet,
@@ -174,6 +178,9 @@ class MetaRouter:
             data_dir=identity.data_dir,
             now_ms=clock.now_ms,
         )
+        self._access_keys = AccessKeyCommands(
+            directory, self._access, self._tokens, now_ms=clock.now_ms
+        )
         self._keys = KeyCommands(directory, data_dir=identity.data_dir)
         self._documents = DocumentCommands(directory)
         self._table: dict[int, Handle] = self._commands(
@@ -226,6 +233,9 @@ class MetaRouter:
             Command.TOKEN_CREATE: granted(TokenCreate, self._tokens.create),
             Command.TOKEN_LIST: granted(TokenFind, self._tokens.find),
             Command.TOKEN_REVOKE: granted(TokenRevoke, self._tokens.revoke),
+            Command.ACCESS_KEY_SET: granted(AccessKeySet, self._access_keys.set),
+            Command.ACCESS_KEY_LIST: granted(AccessKeyFind, self._access_keys.find),
+            Command.ACCESS_KEY_OPEN: granted(AccessKeyOpen, self._access_keys.open),
             # Everybody, about the own connection.
             Command.WHO_AM_I: self._say_rights,
             Command.TOKEN_END: self._end_token,

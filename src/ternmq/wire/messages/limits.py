@@ -227,6 +227,52 @@ class TokenEnd(Record, frozen=True):
     """Ends the token by which this connection came in: whoever has it may give it up."""
 
 
+class AccessKeySet(Record, frozen=True):
+    """Make an access key of a user, or remove one."""
+
+    user: Text
+    remove: Text = ""
+    """The id of the key that goes; empty: one is made."""
+
+
+class AccessKey(Record, frozen=True):
+    """A name and a secret by which RocketMQ clients sign what they ask."""
+
+    id: str
+    user: str
+    made_at_ms: Number
+    secret: str = ""
+    """Told when it is made, and to gateways."""
+
+
+class AccessKeyFind(Record, frozen=True):
+    """Keys of one user; empty: of all."""
+
+    user: Text = ""
+
+
+class AccessKeys(Record, frozen=True):
+    keys: list[AccessKey]
+
+
+class AccessKeyOpen(Record, frozen=True):
+    """Asked by a gateway to which somebody came with this key."""
+
+    id: Text
+    token_id: Text = ""
+    """The token that it has for the user already."""
+
+
+class OpenedKey(Record, frozen=True):
+    """By what the gateway checks signatures, and by which it comes as the user."""
+
+    key: AccessKey
+    token: str = ""
+    """Empty: the one that it has is good for a while."""
+    token_id: str = ""
+    ends_at_ms: Number = 0
+
+
 class GrantSet(Record, frozen=True):
     """Add a line, or take one away."""
 
