@@ -412,7 +412,7 @@ class Admin:
         return run(self._admin.create_access_key(user))
 
     def access_keys(self, user: str = "") -> list[AccessKey]:
-        """Those of one user or of all, without their secrets."""
+        """Access keys of one user or of all, without their secrets."""
         return run(self._admin.access_keys(user))
 
     def remove_access_key(self, user: str, key_id: str) -> list[AccessKey]:

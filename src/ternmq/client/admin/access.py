@@ -153,7 +153,7 @@ class AccessAdmin(AdminCalls):
         return (await self._set_access_key(AccessKeySet(user=user)))[0]
 
     async def access_keys(self, user: str = "") -> list[AccessKey]:
-        """Those of one user or of all, without their secrets."""
+        """Access keys of one user or of all, without their secrets."""
         wanted = AccessKeyFind(user=user)
         return (await self._cluster.ask_meta(Command.ACCESS_KEY_LIST, wanted, AccessKeys)).keys
 

@@ -85,7 +85,7 @@ class AccessKeyCommands:
         settings = TopicSettings(closed=True, apps=[msgspec.json.encode(kept).decode()])
         making = self._directory.create_topic(access_key_topic(id), settings)
         await self._directory.news.in_time(making)
-        return AccessKeys(keys=[_key(id, kept, told=True)])
+        return AccessKeys(keys=[_key(id, kept, secret=True)])
 
     async def find(self, wanted: AccessKeyFind) -> Record:
         return self._listed(wanted.user)
@@ -97,7 +97,7 @@ class AccessKeyCommands:
         entry = None if kept is None else self._access.book.user(kept.user)
         if kept is None or entry is None or kept.made_at_ms < entry.tokens_since_ms:
             raise IdentityNotFound(f"there is no access key {wanted.id[:40]!r}")
-        key, now_ms = _key(wanted.id, kept, told=True), self._now_ms()
+        key, now_ms = _key(wanted.id, kept, secret=True), self._now_ms()
         for token in entry.tokens:
             good = not token.revoked and token.expires_at_ms - now_ms > RENEW_MS
             if good and token.id == wanted.token_id:
@@ -145,10 +145,10 @@ def _kept(topic: Topic | None) -> KeptSecret | None:
         return None
 
 
-def _key(id: str, kept: KeptSecret, *, told: bool = False) -> AccessKey:
+def _key(id: str, kept: KeptSecret, *, secret: bool = False) -> AccessKey:
     return AccessKey(
         id=id,
         user=kept.user,
         made_at_ms=kept.made_at_ms,
-        secret=kept.secret if told else "",
+        secret=kept.secret if secret else "",
     )

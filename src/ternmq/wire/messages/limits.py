@@ -256,7 +256,7 @@ class AccessKeys(Record, frozen=True):
 
 
 class AccessKeyOpen(Record, frozen=True):
-    """Asked by a gateway to which somebody came with this key."""
+    """A gateway, to which somebody came with this key, asks for it."""
 
     id: Text
     token_id: Text = ""
