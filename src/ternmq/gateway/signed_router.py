@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ternmq.core.clock import Clock
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.lifecycle import Background
-from ternmq.gateway.handlers.gateway import put_status
+from ternmq.gateway.handlers.context import put_status
 from ternmq.gateway.protocol import messages
 from ternmq.gateway.protocol.codes import Code, Refused, code_of
 from ternmq.gateway.protocol.signatures import wrong

@@ -256,7 +256,7 @@ class AccessKeys(Record, frozen=True):
 
 
 class AccessKeyOpen(Record, frozen=True):
-    """A gateway, to which somebody came with this key, asks for it."""
+    """Open an access key with which somebody came to a gateway."""
 
     id: Text
     token_id: Text = ""
