@@ -256,7 +256,7 @@ class AccessKeys(Record, frozen=True):
 
 
 class AccessKeyOpen(Record, frozen=True):
-    """Open an access key with which somebody came to a gateway."""
+    """A question of gateways: what is needed to serve who came with this key?"""
 
     id: Text
     token_id: Text = ""
