@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.attacker import Findings
+from tests.fuzz.http2 import GROWTH_MAX, attack_many
 from tests.fuzz.run import Target, attack, attack_as_server, check_whole
 from tests.fuzz.secured import ON, attack_as_admin, attack_door, is_shut, make_users
 from tests.integration.processes import SHARED_SECRET, Node, NodeFactory, tern
@@ -17,6 +18,7 @@ from tests.node_greeting import greeting
 SEEDS = 28
 SECURED_SEEDS = 10
 LOG_SIZE_MAX = 1_000_000
+HTTP2_INPUTS = 3_000
 
 
 @pytest.mark.timeout(600)
@@ -98,3 +100,8 @@ async def test_a_server_that_lost_its_mind_gets_answers_and_breaks_no_process(
     assert findings.answers["ok"] > 20, "some go deep"
     assert tern("topic", "list", url=meta.url).code == 0
     assert len(meta.stderr_text()) < LOG_SIZE_MAX
+
+
+async def test_hostile_http2_leaves_nothing_behind() -> None:
+    """Fixed seeds of what callers of a gateway can send; `make fuzz` goes on."""
+    assert await attack_many(0, HTTP2_INPUTS) < GROWTH_MAX

@@ -14,7 +14,6 @@ from ternmq.core.errors import BadConfig, Unauthorized, Unavailable
 from ternmq.core.lifecycle import background
 from ternmq.discovery.url_user import split_user
 from ternmq.gateway.config import GatewayConfig
-from ternmq.gateway.grpcio_server import serving_calls
 from ternmq.gateway.handlers.gateway import Gateway
 from ternmq.gateway.handlers.known import ClusterFacts
 from ternmq.gateway.protocol.names import GatewayNames
@@ -23,6 +22,7 @@ from ternmq.gateway.sessions.clients import ClientTable
 from ternmq.gateway.sessions.group_consumers import GroupConsumers
 from ternmq.gateway.sessions.half_messages import HalfMessages
 from ternmq.gateway.sessions.recent_sends import RecentSends
+from ternmq.rpc.http2.call_server import serving_calls
 
 APP = "tern-gateway"
 LOOK_S = 2.0
