@@ -10,6 +10,7 @@ import pytest
 
 from tests.fuzz.attacker import Findings
 from tests.fuzz.doors import BATCH_DOORS, DoorFindings, attack_doors
+from tests.fuzz.http2 import GROWTH_MAX, attack_many
 from tests.fuzz.run import Target, attack, attack_as_server, check_whole
 from tests.fuzz.secured import ON, attack_as_admin, attack_door, is_shut, make_users
 from tests.integration.processes import SHARED_SECRET, Node, NodeFactory, tern
@@ -18,6 +19,7 @@ from tests.node_greeting import greeting
 SEEDS = 28
 SECURED_SEEDS = 10
 LOG_SIZE_MAX = 1_000_000
+HTTP2_INPUTS = 3_000
 
 
 @pytest.mark.timeout(600)
@@ -112,3 +114,8 @@ def test_no_door_lets_anything_pass_that_a_reader_cannot_read() -> None:
     assert found.given.total() > 90_000
     for name in (*BATCH_DOORS, "frames", "JOIN", "USER_SET", "handle", "cursor"):
         assert 0 < found.passed[name] < found.given[name], name
+
+
+async def test_hostile_http2_leaves_nothing_behind() -> None:
+    """Fixed seeds of what callers of a gateway can send; `make fuzz` goes on."""
+    assert await attack_many(0, HTTP2_INPUTS) < GROWTH_MAX

@@ -15,7 +15,6 @@ from ternmq.core.errors import BadConfig, Unauthorized, Unavailable
 from ternmq.core.lifecycle import background
 from ternmq.discovery.url_user import split_user
 from ternmq.gateway.config import GatewayConfig
-from ternmq.gateway.grpcio_server import serving_calls
 from ternmq.gateway.handlers.cluster_facts import ClusterFacts
 from ternmq.gateway.handlers.context import GatewayContext
 from ternmq.gateway.protocol.names import GatewayNames
@@ -26,6 +25,7 @@ from ternmq.gateway.sessions.half_messages import HalfMessages
 from ternmq.gateway.sessions.opened_keys import SignerKey
 from ternmq.gateway.sessions.recent_sends import RecentSends
 from ternmq.gateway.signed_router import SignedRouter
+from ternmq.rpc.http2.call_server import serving_calls
 from ternmq.rpc.http2.calls import CallTable
 
 APP = "tern-gateway"
