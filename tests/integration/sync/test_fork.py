@@ -11,8 +11,8 @@ import pytest
 
 import ternmq
 from ternmq.core.ids import id_from_text
-from tests.integration.sync.fork_programs import CHILDREN, MESSAGES, TOPIC
 from tests.integration.processes import Node, clean_environment
+from tests.integration.sync.fork_programs import CHILDREN, MESSAGES, TOPIC
 from tests.integration.verifiable_clients import balanced, whole_topic
 
 SEQUENCE_BITS = 40
