@@ -2,18 +2,22 @@
 
 Everything is written into a folder beside the target and checked against its hash on the way; the
 folder takes the target's name at the end. So a directory that is there is complete, and a restore
-that failed can be started again. Never writes into a directory that has anything in it.
+that failed can be started again. A moment between two backups is reached from the earlier one, with
+what the logs of the later one have (`roll_forward`). Never writes into a directory that has
+anything in it.
 """
 
 import hashlib
 import os
 import shutil
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
 from ternmq.backup.job import manifests, read_manifest
 from ternmq.backup.manifest import BackedUpFile, BackupManifest, object_path
 from ternmq.backup.progress import Progress, counted, silent
+from ternmq.backup.roll_forward import Forward, roll_forward
 from ternmq.backup.vault import NEW_FILE, Vault, sync_folder
 from ternmq.core.errors import BadRequest, Corrupt, Unavailable
 
@@ -32,10 +36,22 @@ def choose(vault: Vault, at: str | None, source: str | None = None) -> BackupMan
     return before[-1]
 
 
+def next_after(vault: Vault, manifest: BackupManifest, at: str) -> BackupManifest | None:
+    """The first backup of the same directory that was made after a moment."""
+    later = [one for one in manifests(vault) if one.source == manifest.source and one.made_at > at]
+    return later[0] if later else None
+
+
 def restore(
-    vault: Vault, manifest: BackupManifest, target: Path, *, progress: Progress = silent
+    vault: Vault,
+    manifest: BackupManifest,
+    target: Path,
+    *,
+    forward: Forward | None = None,
+    progress: Progress = silent,
 ) -> None:
-    """Write this backup to `target`, which must be empty or not there."""
+    """Write this backup to `target`, which must be empty or not there; with `forward` as things
+    were at a moment after it."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise BadRequest(f"{target} is not empty; restore into a new directory")
     target = target.absolute()
@@ -45,6 +61,9 @@ def restore(
         building.mkdir(parents=True, mode=0o700)
         for file in counted(manifest.files, attrgetter("size"), progress):
             _write(vault, file, building / file.path)
+        if forward is not None:
+            write = partial(_write, vault)
+            roll_forward(manifest, forward, building, write, progress=progress)
         for folder, _, _ in os.walk(building):
             sync_folder(Path(folder))
         if target.exists():

@@ -114,6 +114,23 @@ def _scan(
     form: LogFormat, base: int, path: Path, log: VerifiedLog, problems: list[str], *, last: bool
 ) -> int:
     """Returns the size of the file, without the room for more that a crash may leave at its end."""
+    at = 0
+    try:
+        for record in records(form, base, path):
+            log.records += 1
+            at += len(record)
+    except (Corrupt, ProtocolError) as error:
+        torn = torn_size(form, path, at, error) if last else None
+        if torn is not None:
+            log.torn = torn
+            return at + torn
+        problems.append(f"offset {base + at}: {error.message}")
+        return path.stat().st_size
+    return at
+
+
+def records(form: LogFormat, base: int, path: Path) -> Iterator[memoryview]:
+    """Records of one file, each checked; raises what is wrong with the first that is not whole."""
     size, at = path.stat().st_size, 0
     with path.open("rb") as source:
         window, window_at = memoryview(b""), 0
@@ -122,25 +139,24 @@ def _scan(
                 source.seek(at)
                 window, window_at = memoryview(source.read(WINDOW_SIZE)), at
             data = window[at - window_at :]
-            try:
-                whole = form.size(data)
-                if whole > len(data):
-                    raise Corrupt(f"offset {base + at}: a record of {whole} bytes is cut off")
-                form.check(data[:whole], base + at)
-            except (Corrupt, ProtocolError) as error:
-                if last:
-                    size = data_end(RealDisk().open(path, create=False), at)
-                    data = data[: size - at]
-                if not len(data):
-                    return size
-                if last and _is_torn(form, data, error):
-                    log.torn = size - at
-                else:
-                    problems.append(f"offset {base + at}: {error.message}")
-                return size
-            log.records += 1
+            whole = form.size(data)
+            if whole > len(data):
+                raise Corrupt(f"offset {base + at}: a record of {whole} bytes is cut off")
+            form.check(data[:whole], base + at)
+            yield data[:whole]
             at += whole
-    return size
+
+
+def torn_size(form: LogFormat, path: Path, at: int, error: Exception) -> int | None:
+    """Of the last file of a log, which is not whole at `at`: how many bytes of a last write lie
+    there; 0: only room for more; None: it is damage."""
+    size = data_end(RealDisk().open(path, create=False), at) - at
+    if size <= 0:
+        return 0
+    with path.open("rb") as source:
+        source.seek(at)
+        rest = memoryview(source.read(min(size, WINDOW_SIZE)))
+    return size if _is_torn(form, rest, error) else None
 
 
 def _is_torn(form: LogFormat, data: memoryview, error: Exception) -> bool:

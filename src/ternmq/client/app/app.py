@@ -8,11 +8,11 @@
     app.run()
 
 `subscriber.py` checks what a decorator asks for, `handler_pool.py` runs handlers, `handler_loop.py`
-settles by how they end. `lifespan=` is entered first, before anybody is connected to, so that what
-answers a health check does not wait for a broker; `on_startup` functions run with the client at
-hand, before the first message is taken. SIGINT and SIGTERM drain: no more is taken, running
-handlers may finish within `drain_timeout`, the rest is given back, acks are flushed. A second
-signal does not wait.
+settles by how they end; `broadcast_handler.py` is for those of `app.broadcast`. `lifespan=` is
+entered first, before anybody is connected to, so that what answers a health check does not wait for
+a broker; `on_startup` functions run with the client at hand, before the first message is taken.
+SIGINT and SIGTERM drain: no more is taken, running handlers may finish within `drain_timeout`, the
+rest is given back, acks are flushed. A second signal does not wait.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
+from ternmq.client.app.broadcast_handler import BroadcastHandler, BroadcastLoop
 from ternmq.client.app.handler_loop import HandlerLoop
 from ternmq.client.app.handler_pool import make_pool
 from ternmq.client.app.last_attempts import LastAttempts
@@ -32,6 +33,7 @@ from ternmq.client.client import Client, connect
 from ternmq.client.config import ConnectOptions, make_config
 from ternmq.client.consuming.consumer import Consumer
 from ternmq.client.model.durations import Duration, seconds_of, typed
+from ternmq.client.reading.broadcast import Broadcast, BroadcastOptions, check_broadcast
 from ternmq.client.transport.attempts import Attempts
 from ternmq.core.errors import BadRequest, Closed, TernError
 from ternmq.core.log import get_logger
@@ -78,8 +80,10 @@ class App:
         self._stop: asyncio.Event | None = None
         """In `run`: until then servers that are away are waited for."""
         self._subscribers: list[Subscriber] = []
+        self._broadcasts: list[BroadcastHandler] = []
         self._stack: AsyncExitStack | None = None
         self._handler_loops: list[HandlerLoop] = []
+        self._broadcast_loops: list[BroadcastLoop] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry = asyncio.Event()
         self._mq: Client | None = None
@@ -108,6 +112,18 @@ class App:
 
         def register(handler: H) -> H:
             self._subscribers.append(factory.of(handler))
+            return handler
+
+        return register
+
+    def broadcast(self, topic: str, **options: Unpack[BroadcastOptions]) -> Callable[[H], H]:
+        """Register a handler that every instance of this app calls for every message of a topic,
+        one at a time. Options as of `mq.broadcast` (position, tag, filter, codec, …). There is
+        nothing to settle, and no retry: what it raises is logged."""
+        check_broadcast(topic, options)
+
+        def register(handler: H) -> H:
+            self._broadcasts.append(BroadcastHandler.of(handler, topic, options))
             return handler
 
         return register
@@ -200,6 +216,12 @@ class App:
             await limits.learn()
             stack.callback(limits.stop)
             self._handler_loops.append(HandlerLoop(consumer, subscriber, pool, limits))
+        for handler in self._broadcasts:
+            every = await self._when_there(partial(self._read_along, mq, handler), stack)
+            self._broadcast_loops.append(BroadcastLoop(every, handler))
+        for broadcast_loop, handler in zip(self._broadcast_loops, self._broadcasts, strict=True):
+            name = f"tern-{handler.topic}"
+            self._tasks.append(asyncio.create_task(broadcast_loop.run(), name=name))
         for handler_loop, subscriber in zip(self._handler_loops, self._subscribers, strict=True):
             self._tasks.append(
                 asyncio.create_task(handler_loop.run(), name=f"tern-{subscriber.group}")
@@ -211,6 +233,12 @@ class App:
     async def _join(self, mq: Client, subscriber: Subscriber, stack: AsyncExitStack) -> Consumer:
         consumer = mq.consumer(subscriber.topics, group=subscriber.group, **subscriber.options)
         return await stack.enter_async_context(consumer)
+
+    async def _read_along(
+        self, mq: Client, handler: BroadcastHandler, stack: AsyncExitStack
+    ) -> Broadcast:
+        every = mq.broadcast(handler.topic, **handler.options)
+        return await stack.enter_async_context(every)
 
     async def _when_there(
         self, begin: Callable[[AsyncExitStack], Coroutine[Any, Any, T]], stack: AsyncExitStack
@@ -235,7 +263,7 @@ class App:
 
     def _disconnected(self) -> None:
         self._mq = None
-        self._handler_loops, self._tasks = [], []
+        self._handler_loops, self._broadcast_loops, self._tasks = [], [], []
 
     async def stop(self) -> None:
         """Take no more messages, wait for running handlers, flush, leave; raises what failed."""
@@ -243,14 +271,13 @@ class App:
         if stack is None:
             return
         tasks, self._tasks = self._tasks, []
-        handler_loops, self._handler_loops = self._handler_loops, []
+        loops: list[HandlerLoop | BroadcastLoop] = [*self._handler_loops, *self._broadcast_loops]
+        self._handler_loops, self._broadcast_loops = [], []
         for task in tasks:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         until = asyncio.get_running_loop().time() + self._drain_timeout
-        await asyncio.gather(
-            *(handler_loop.drain(until, self._hurry) for handler_loop in handler_loops)
-        )
+        await asyncio.gather(*(loop.drain(until, self._hurry) for loop in loops))
         async with stack:
             for function in self._at_stop:
                 await _call_hook(function)

@@ -116,11 +116,10 @@ class SubscriberFactory:
 
     def of(self, handler: Callable[..., Any]) -> Subscriber:
         """The subscriber; refuses a pool that this kind of handler cannot run in."""
-        if not callable(handler):
-            raise BadRequest(f"a handler is a function of a message, not {typed(handler)}")
         if self._inbox is None:
-            _check_parameters(handler, "batch" if self._batch else "message")
-        if self._inbox is not None:
+            check_parameters(handler, "batch" if self._batch else "message")
+        else:
+            check_callable(handler)
             handler = self._inbox.guard(handler, self._group)
         waits = is_coroutine(handler)
         pool: PoolName = self._pool or ("tasks" if waits else "threads")
@@ -151,8 +150,14 @@ def is_coroutine(handler: HandlerFunction) -> bool:
     )
 
 
-def _check_parameters(handler: Callable[..., Any], given: str) -> None:
-    """Here, and not when the first messages have become dead letters."""
+def check_callable(handler: object) -> None:
+    if not callable(handler):
+        raise BadRequest(f"a handler is a function of a message, not {typed(handler)}")
+
+
+def check_parameters(handler: Callable[..., Any], given: str) -> None:
+    """Can it be called so? Here, and not when the first messages have become dead letters."""
+    check_callable(handler)
     try:
         inspect.signature(handler).bind(given)
     except TypeError as error:

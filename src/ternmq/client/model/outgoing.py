@@ -6,7 +6,7 @@ instead, before the message has entered a buffer or used up a sequence.
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import BODY_SIZE_MAX
@@ -17,6 +17,7 @@ from ternmq.client.model.codec import Codec, CodecName, encode_body, find_codec
 from ternmq.client.model.due import make_due
 from ternmq.client.model.durations import Duration, typed
 from ternmq.client.model.times import TIME_MAX_MS, shown
+from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, TooLarge
 from ternmq.core.units import MIB
 
@@ -112,7 +113,7 @@ def make_outgoing(body: bytes, options: SendOptions, now_ms: int) -> Outgoing:
     check_options("send", options, SendOptions.__annotations__)
     if options.get("confirm_group") is not None or options.get("timeout") is not None:
         raise BadRequest(
-            "send_nowait() waits for nobody: confirm_group= and timeout= are for send()"
+            "confirm_group= and timeout= are for send() and send_many(): this waits for nobody"
         )
     due = make_due(options.get("delay"), options.get("at"))
     ready_ms = now_ms  # A message that waits until it is due lives `ttl` from then on.
@@ -134,6 +135,15 @@ def make_outgoing(body: bytes, options: SendOptions, now_ms: int) -> Outgoing:
             trace=options.get("trace"),
         )
     )
+
+
+def outgoing(body: Any, **options: Unpack[SendOptions]) -> Outgoing:
+    """One message of a list that has options of its own, those of `send`: key, delay, at, ttl, …
+
+    `send_many(topic, [outgoing(b"now"), outgoing(b"later", delay=60, key="7")])`.
+    """
+    made = make_body(body, call_codec(options, None), "say codec='json' or codec='msgpack' here")
+    return make_outgoing(made, options, SystemClock().now_ms())
 
 
 def adopt_outgoing(message: Outgoing, now_ms: int) -> Outgoing:
