@@ -195,7 +195,7 @@ def test_a_message_of_a_list_takes_the_options_of_send() -> None:
 
     with pytest.raises(BadRequest, match="a body is bytes"):
         ternmq.outgoing("text")
-    with pytest.raises(BadRequest, match="delay= .* or at="):
+    with pytest.raises(BadRequest, match=r"delay= .* or at="):
         ternmq.outgoing(b"", delay=1, at=datetime(2030, 1, 1, tzinfo=UTC))
     with pytest.raises(BadRequest, match="waits for nobody"):
         ternmq.outgoing(b"", confirm_group="g")
