@@ -368,7 +368,7 @@ def test_a_moment_that_cannot_be_reached_is_refused_and_the_backup_before_it_is_
     tern("send", "orders", "not b", url=node.url)
     tern("backup", str(node.data_dir), vault)
 
-    refused = tern("restore", vault, str(tmp_path / "new"), "--at", moment, code=1)
+    refused = tern("restore", vault, str(tmp_path / "new"), "--at", moment, code=2)
     assert "written anew" in refused.err and "--whole" in refused.err
     assert not (tmp_path / "new").exists()
     tern("restore", vault, str(tmp_path / "new"), "--at", moment, "--whole")
