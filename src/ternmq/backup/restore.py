@@ -10,15 +10,18 @@ anything in it.
 import hashlib
 import os
 import shutil
+from collections.abc import Iterator
 from functools import partial
 from operator import attrgetter
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from ternmq.backup.inventory import is_log
 from ternmq.backup.job import manifests, read_manifest
 from ternmq.backup.manifest import BackedUpFile, BackupManifest, object_path
 from ternmq.backup.progress import Progress, counted, silent
 from ternmq.backup.roll_forward import Forward, roll_forward
 from ternmq.backup.vault import NEW_FILE, Vault, sync_folder
+from ternmq.backup.verify import HOURS, problem_of
 from ternmq.core.errors import BadRequest, Corrupt, Unavailable
 
 
@@ -104,11 +107,36 @@ def _part(vault: Vault, sha256: str) -> tuple[str, bytes]:
 
 
 def check_vault(vault: Vault, name: str, *, progress: Progress = silent) -> list[str]:
-    """Read a whole backup; returns what is wrong with it, nothing if it can be restored."""
+    """Read a whole backup; returns what is wrong with it, nothing if it can be restored. Bytes that
+    were damaged on the disk of the server already are in it as they are: they are told, too."""
     files = read_manifest(vault, name).files
-    return [
-        f"{file.path}: {problem}"
-        for file in counted(files, attrgetter("size"), progress)
-        for problem in (_part(vault, part)[0] for part in file.parts)
-        if problem
-    ]
+    newest = {PurePosixPath(file.path).parent: file.path for file in files}  # By path, so by time.
+    problems = []
+    for file in counted(files, attrgetter("size"), progress):
+        path, parts = PurePosixPath(file.path), _CheckedParts(vault, file)
+        problem = ""
+        if is_log(path):
+            by_hour = path.parent.name in HOURS
+            last = by_hour or newest[path.parent] == file.path
+            base = 0 if by_hour else int(path.stem)
+            problem = problem_of(path.parent.name, base, parts, last=last)
+        for _ in parts:
+            pass
+        problems += [f"{file.path}: {each}" for each in (*parts.problems, problem) if each]
+    return problems
+
+
+class _CheckedParts:
+    """The parts of a file, one after the other; whoever stops early leaves the rest to the next."""
+
+    def __init__(self, vault: Vault, file: BackedUpFile) -> None:
+        self._parts = iter(file.parts)
+        self._vault = vault
+        self.problems: list[str] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._parts:
+            problem, content = _part(self._vault, part)
+            if problem:
+                self.problems.append(problem)
+            yield content

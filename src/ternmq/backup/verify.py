@@ -7,7 +7,7 @@ Read only; of a stopped server, a restored backup, or a copy.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -22,12 +22,13 @@ from ternmq.storage.files.disk import RealDisk, data_end
 from ternmq.storage.files.log_mark import MARK_SUFFIX, decode
 from ternmq.storage.files.paths import LOG_SUFFIX, bases, segment
 from ternmq.storage.log.recovery import LogFormat
+from ternmq.storage.log.replica_input import StreamFormat
 from ternmq.storage.pull.record import PullFormat
 
 WINDOW_SIZE = 16 * MIB
 HOURS = ("schedule", "dispatch")
 """Folders with a log for each hour, which stands by itself."""
-FORMATS: dict[str, Callable[[], LogFormat]] = {
+FORMATS: dict[str, Callable[[], StreamFormat]] = {
     "message": MessageFormat,
     "wal": MessageFormat,
     "schedule": MessageFormat,
@@ -145,6 +146,25 @@ def records(form: LogFormat, base: int, path: Path) -> Iterator[memoryview]:
             form.check(data[:whole], base + at)
             yield data[:whole]
             at += whole
+
+
+def problem_of(kind: str, base: int, parts: Iterable[bytes], *, last: bool) -> str:
+    """What is wrong with the records of one file, which comes in parts; empty: nothing. The last
+    one of a log may end in a record that is not whole."""
+    form, data, at = FORMATS[kind](), memoryview(b""), 0
+    for part in parts:
+        data = memoryview(bytes(data) + part) if len(data) else memoryview(part)
+        try:
+            while len(data) >= form.header_size and (whole := form.size(data)) <= len(data):
+                form.check(data[:whole], base + at)
+                data, at = data[whole:], at + whole
+        except (Corrupt, ProtocolError) as error:
+            if last and _is_torn(form, data, error):
+                return ""
+            return f"offset {base + at}: {error.message}"
+    if len(data) and not last:
+        return f"offset {base + at}: a record is cut off"
+    return ""
 
 
 def torn_size(form: LogFormat, path: Path, at: int, error: Exception) -> int | None:

@@ -98,22 +98,27 @@ class Store:
         epoch: int,
         config: StorageConfig,
         suffix: bool = False,
+        again: bool = False,
         on_corrupt: OnCorrupt | None = None,
     ) -> "Store":
         """Open and, where the last run crashed, recover. Raises `DiskFull` or `DiskFailed`. With
-        `suffix` what is not known to be safe stays invisible until `advance`."""
+        `suffix` what is not known to be safe stays invisible until `advance`. `again`: this process
+        closed it so a moment ago, and `close` said that it was in order."""
         store = cls(disk, directory, clock=clock, epoch=epoch, config=config)
-        store._prepare()
+        again = again and disk.exists(store._paths.unclean)
+        store._prepare(again=again)
         bootstrap.finish_base(disk, store._paths)
         known = store._read_checkpoint()
         store._history.load(store.report)
         store._open_messages(known, suffix, on_corrupt)
         store._open_pulls(known, suffix=suffix)
         store._history.cut_done()
-        unclean.note(disk, store._paths, acks_from_memory=config.flush == "async", keep=True)
+        from_memory = config.flush == "async"
+        unclean.note(disk, store._paths, acks_from_memory=from_memory, keep=not again)
         store._last = known
         store._remove_old_tails()
-        store.checkpoint()
+        if not again:
+            store.checkpoint()
         log.info(
             "store opened",
             directory=str(directory),
@@ -127,12 +132,12 @@ class Store:
         )
         return store
 
-    def _prepare(self) -> None:
+    def _prepare(self, *, again: bool) -> None:
         self._disk.mkdir(self._paths.directory)
         for directory in self._paths.directories():
             self._disk.mkdir(directory)
-        self.report.unclean = self._disk.exists(self._paths.unclean)
-        for directory in (self._paths.directory, *self._paths.directories()):
+        self.report.unclean = not again and self._disk.exists(self._paths.unclean)
+        for directory in (self._paths.directory, *self._paths.directories()) if not again else ():
             # A name that a killed process made and did not sync is seen, and can still be lost.
             self._disk.sync_dir(directory)
         for directory in (
@@ -465,20 +470,23 @@ class Store:
         self.messages.sync()
         self._disk.write_atomic(self._paths.halves, content)
 
-    def close(self) -> None:
-        """Flush, checkpoint, remove the marker. After a failure the marker stays."""
+    def close(self, *, again: bool = False) -> bool:
+        """Flush, checkpoint, remove the marker; True: in order. After a failure the marker stays.
+        `again`: this process opens it once more at once, so the marker stays too."""
         if self._closed:
-            return
+            return False
         self._closed = True
         try:
             if self.messages.failed is None and self.pulls.failed is None:
                 self._checkpoint(clean=True)
                 self.index.close(self.messages.synced_offset)
-                self._disk.unlink(self._paths.unclean)
-                self._disk.sync_dir(self._paths.directory)
+                if not again:
+                    unclean.remove(self._disk, self._paths)
+                return True
         except (DiskFull, DiskFailed) as error:
             log.error("could not close cleanly; the next start recovers", error=error.message)
         finally:
             self.consume.tail_file.close()
             self._message_segments.close()
             self._pull_segments.close()
+        return False

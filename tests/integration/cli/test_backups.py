@@ -117,6 +117,22 @@ def test_a_damaged_backup_says_so_and_leaves_no_half_of_a_directory(
     assert not target.exists() and not list(tmp_path.glob("*.restoring"))
 
 
+def test_a_backup_of_a_damaged_log_says_so_when_it_is_made(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    """Else a copy that nobody can use would be found out on the day it is needed."""
+    node, vault = node_factory(), str(tmp_path / "vault")
+    for body in ("a", "b"):
+        tern("send", "orders", body, url=node.url)
+    [log] = (node.data_dir / "broker" / "message").glob("*.log")
+    with log.open("r+b") as file:
+        file.seek(200)
+        file.write(b"\xff")
+    made = tern("backup", str(node.data_dir), vault, code=1)
+    assert "broker/message" in made.err and "offset 0:" in made.err
+    assert "offset 0:" in tern("verify", vault, code=1).err
+
+
 def test_verify_tells_a_torn_end_from_damage(node_factory: NodeFactory) -> None:
     node = node_factory()
     tern("send", "orders", "a", "b", "c", url=node.url)

@@ -92,9 +92,16 @@ def open_store(
     clock: TurnedClock | None = None,
     epoch: int = 1,
     suffix: bool = False,
+    again: bool = False,
 ) -> Store:
     return Store.open(
-        disk, DATA, clock=clock or TurnedClock(), epoch=epoch, config=config, suffix=suffix
+        disk,
+        DATA,
+        clock=clock or TurnedClock(),
+        epoch=epoch,
+        config=config,
+        suffix=suffix,
+        again=again,
     )
 
 
