@@ -30,7 +30,7 @@ from ternmq.replication.member.server_kind import (
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.bootstrap import install_base
-from ternmq.storage.config import StorageConfig
+from ternmq.storage.config import StorageConfig, StoreOpening
 from ternmq.storage.files import checkpoint, unclean
 from ternmq.storage.files.disk import Disk, is_removed
 from ternmq.storage.files.paths import LOG_SUFFIX, Paths, bases, segment
@@ -84,8 +84,7 @@ class BrokerKind:
             clock=self._clock,
             epoch=epoch,
             config=storage_config(self._config),
-            suffix=suffix,
-            again=self._opens_again,
+            opening=StoreOpening(suffix=suffix, again=self._opens_again),
             on_corrupt=on_corrupt,
         )
         self._opens_again = False

@@ -7,7 +7,7 @@ everything checkpointed, marker removed. Who may open the directory is decided e
 `checkpoint` is called every few seconds on the writer thread. It makes a later start cheap and is
 never needed for safety, so a full disk there is logged and otherwise ignored.
 
-A member of a group with replicas opens with `suffix=True`: only what the last checkpoint knew to be
+A member of a group with replicas opens with a suffix: only what the last checkpoint knew to be
 safe is visible, the rest waits for `advance`. Nothing derived ever covers the suffix, so `truncate`
 has only raw bytes to cut. A member that is alone in sync opens without: all it has is safe.
 """
@@ -21,7 +21,7 @@ from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
 from ternmq.core.log import get_logger
 from ternmq.storage import bootstrap
 from ternmq.storage.bootstrap import BootstrapState
-from ternmq.storage.config import StorageConfig
+from ternmq.storage.config import AS_IT_IS, StorageConfig, StoreOpening
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.files import checkpoint as checkpoint_file
 from ternmq.storage.files import log_start as log_start_file
@@ -97,15 +97,13 @@ class Store:
         clock: Clock,
         epoch: int,
         config: StorageConfig,
-        suffix: bool = False,
-        again: bool = False,
+        opening: StoreOpening = AS_IT_IS,
         on_corrupt: OnCorrupt | None = None,
     ) -> "Store":
-        """Open and, where the last run crashed, recover. Raises `DiskFull` or `DiskFailed`. With
-        `suffix` what is not known to be safe stays invisible until `advance`. `again`: this process
-        closed it so a moment ago, and `close` said that it was in order."""
+        """Open and, where the last run crashed, recover. Raises `DiskFull` or `DiskFailed`."""
         store = cls(disk, directory, clock=clock, epoch=epoch, config=config)
-        again = again and disk.exists(store._paths.unclean)
+        suffix = opening.suffix
+        again = opening.again and disk.exists(store._paths.unclean)
         store._prepare(again=again)
         bootstrap.finish_base(disk, store._paths)
         known = store._read_checkpoint()
