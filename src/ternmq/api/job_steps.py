@@ -7,10 +7,10 @@ from ternmq.api.action_steps import ActionDone, Arguments
 from ternmq.client.client import Client
 from ternmq.client.reading.letters import DeadLetterChoice
 from ternmq.core.errors import BadRequest, TopicNotFound
-from ternmq.jobs.desk import JobDesk
 from ternmq.jobs.job import KeptJob
+from ternmq.jobs.job_admin import JobAdmin
+from ternmq.jobs.job_kinds import check_arguments
 from ternmq.jobs.resend import RATE, moment_of
-from ternmq.jobs.work import check_arguments
 
 WAIT_S = 10.0
 """For so long after it was ordered a job can be stopped with nothing done."""
@@ -28,7 +28,7 @@ async def resend_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
         return await _resend_preview(mq, checked)
     wait_s = _seconds(order.get("wait_s", ""))
     by, reason = order.get("by", ""), order.get("reason", "")
-    job = await JobDesk(mq).order("resend", checked, by=by, reason=reason, wait_s=wait_s)
+    job = await JobAdmin(mq).order("resend", checked, by=by, reason=reason, wait_s=wait_s)
     return ActionDone(text=f"job {job.id} begins in {wait_s:g} s", facts={"job": job.id})
 
 
@@ -73,7 +73,7 @@ async def _resend_preview(mq: Client, given: Mapping[str, Any]) -> ActionDone:
 
 
 async def stop_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
-    desk = JobDesk(mq)
+    desk = JobAdmin(mq)
     job = await desk.show(arguments["job"])
     if job.over:
         return ActionDone(text=f"nothing to do: {job.id} has ended", done=False)
@@ -84,7 +84,7 @@ async def stop_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
 
 
 async def recall_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
-    desk = JobDesk(mq)
+    desk = JobAdmin(mq)
     job = await desk.show(arguments["job"])
     if dry:
         text = (

@@ -15,17 +15,17 @@ from functools import partial
 from operator import attrgetter
 from pathlib import Path, PurePosixPath
 
+from ternmq.backup.backup_store import NEW_FILE, BackupStore, sync_folder
 from ternmq.backup.inventory import is_log
 from ternmq.backup.job import manifests, read_manifest
 from ternmq.backup.manifest import BackedUpFile, BackupManifest, object_path
 from ternmq.backup.progress import Progress, counted, silent
 from ternmq.backup.roll_forward import Forward, roll_forward
-from ternmq.backup.vault import NEW_FILE, Vault, sync_folder
 from ternmq.backup.verify import HOURS, problem_of
 from ternmq.core.errors import BadRequest, Corrupt, Unavailable
 
 
-def choose(vault: Vault, at: str | None, source: str | None = None) -> BackupManifest:
+def choose(vault: BackupStore, at: str | None, source: str | None = None) -> BackupManifest:
     """The newest backup, or the newest one at or before a moment (as backups are named)."""
     found = [one for one in manifests(vault) if source in (None, one.source)]
     if not found:
@@ -39,14 +39,14 @@ def choose(vault: Vault, at: str | None, source: str | None = None) -> BackupMan
     return before[-1]
 
 
-def next_after(vault: Vault, manifest: BackupManifest, at: str) -> BackupManifest | None:
+def next_after(vault: BackupStore, manifest: BackupManifest, at: str) -> BackupManifest | None:
     """The first backup of the same directory that was made after a moment."""
     later = [one for one in manifests(vault) if one.source == manifest.source and one.made_at > at]
     return later[0] if later else None
 
 
 def restore(
-    vault: Vault,
+    vault: BackupStore,
     manifest: BackupManifest,
     target: Path,
     *,
@@ -79,7 +79,7 @@ def restore(
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _write(vault: Vault, file: BackedUpFile, path: Path) -> None:
+def _write(vault: BackupStore, file: BackedUpFile, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with os.fdopen(os.open(path, NEW_FILE, 0o600), "wb") as out:
         for part in file.parts:
@@ -95,7 +95,7 @@ def _write(vault: Vault, file: BackedUpFile, path: Path) -> None:
     path.chmod(file.mode & 0o700 | 0o600)
 
 
-def _part(vault: Vault, sha256: str) -> tuple[str, bytes]:
+def _part(vault: BackupStore, sha256: str) -> tuple[str, bytes]:
     """What is wrong with a part, and its bytes."""
     try:
         content = vault.get(object_path(sha256))
@@ -106,7 +106,7 @@ def _part(vault: Vault, sha256: str) -> tuple[str, bytes]:
     return "", content
 
 
-def check_vault(vault: Vault, name: str, *, progress: Progress = silent) -> list[str]:
+def check_vault(vault: BackupStore, name: str, *, progress: Progress = silent) -> list[str]:
     """Read a whole backup; returns what is wrong with it, nothing if it can be restored. Bytes that
     were damaged on the disk of the server already are in it as they are: they are told, too."""
     files = read_manifest(vault, name).files
@@ -129,7 +129,7 @@ def check_vault(vault: Vault, name: str, *, progress: Progress = silent) -> list
 class _CheckedParts:
     """The parts of a file, one after the other; whoever stops early leaves the rest to the next."""
 
-    def __init__(self, vault: Vault, file: BackedUpFile) -> None:
+    def __init__(self, vault: BackupStore, file: BackedUpFile) -> None:
         self._parts = iter(file.parts)
         self._vault = vault
         self.problems: list[str] = []

@@ -8,8 +8,8 @@ waits. Never asks a registry or another server.
 from collections.abc import Callable
 
 from ternmq.core.log import get_logger
+from ternmq.discovery.callbacks import tell_all
 from ternmq.discovery.hidden_topics import ACCESS_PREFIX, PLACEMENT
-from ternmq.discovery.notify import tell_all
 from ternmq.wire.messages.order_keys import Placement
 from ternmq.wire.messages.topics import Topic
 

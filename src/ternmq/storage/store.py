@@ -25,7 +25,7 @@ from ternmq.storage.config import AS_IT_IS, StorageConfig, StoreOpening
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.files import checkpoint as checkpoint_file
 from ternmq.storage.files import log_start as log_start_file
-from ternmq.storage.files import unclean
+from ternmq.storage.files import unclean_marker
 from ternmq.storage.files.checkpoint import Checkpoint
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.log_mark import LogMark
@@ -112,7 +112,7 @@ class Store:
         store._open_pulls(known, suffix=suffix)
         store._history.cut_done()
         from_memory = config.flush == "async"
-        unclean.note(disk, store._paths, acks_from_memory=from_memory, keep=not again)
+        unclean_marker.note(disk, store._paths, acks_from_memory=from_memory, keep=not again)
         store._last = known
         store._remove_old_tails()
         if not again:
@@ -479,7 +479,7 @@ class Store:
                 self._checkpoint(clean=True)
                 self.index.close(self.messages.synced_offset)
                 if not again:
-                    unclean.remove(self._disk, self._paths)
+                    unclean_marker.remove(self._disk, self._paths)
                 return True
         except (DiskFull, DiskFailed) as error:
             log.error("could not close cleanly; the next start recovers", error=error.message)

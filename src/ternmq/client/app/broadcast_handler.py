@@ -6,15 +6,17 @@ the next message comes. What runs when the app stops may finish within `drain_ti
 """
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ternmq.client.app.subscriber import check_parameters, is_coroutine
+from ternmq.client.app.subscriber import is_coroutine
+from ternmq.client.model.durations import typed
 from ternmq.client.model.last_error import writable
 from ternmq.client.model.message import Message
 from ternmq.client.reading.broadcast import Broadcast, BroadcastOptions
-from ternmq.core.errors import TernError
+from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.log import get_logger
 
 log = get_logger()
@@ -33,7 +35,14 @@ class BroadcastHandler:
         cls, handler: Callable[..., Any], topic: str, options: BroadcastOptions
     ) -> "BroadcastHandler":
         """Refuses what cannot be called with a message, where it is written."""
-        check_parameters(handler, "message")
+        if not callable(handler):
+            raise BadRequest(f"a handler is a function of a message, not {typed(handler)}")
+        try:
+            inspect.signature(handler).bind("message")
+        except TypeError as error:
+            raise BadRequest(f"a broadcast handler is called with (message): {error}") from error
+        except ValueError:  # Not written in Python: nobody can say.
+            pass
         return cls(handler, topic, options)
 
     @property
