@@ -8,12 +8,12 @@
     app.run()
 
 It is a `Router` that runs. `subscriber.py` checks what a decorator asks for, `parameters.py` what a
-handler's parameters get, `handler_pool.py` runs handlers, `handler_loop.py` feeds them, `broadcast_handler.py`
-is for those of `app.broadcast`. `lifespan=`
-is entered first, before anybody is connected to, so that what answers a health check does not wait
-for a broker; `on_startup` functions run with the client at hand, before the first message is taken.
-SIGINT and SIGTERM drain: no more is taken, running handlers may finish within `drain_timeout`, the
-rest is given back, acks are flushed. A second signal does not wait.
+handler's parameters get, `handler_pool.py` runs handlers, `handler_loop.py` feeds them; those of
+`app.broadcast` are in `broadcast_handler.py`. `lifespan=` is entered first, before anybody is
+connected to, so that what answers a health check does not wait for a broker; `on_startup` functions
+run with the client at hand, before the first message is taken. SIGINT and SIGTERM drain: no more is
+taken, running handlers may finish within `drain_timeout`, the rest is given back, acks are flushed.
+A second signal does not wait.
 """
 
 import asyncio
