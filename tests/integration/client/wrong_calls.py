@@ -133,6 +133,7 @@ GOOD: dict[str, Any] = {
     "undo": False,
     "unreadable": False,
     "user": "shop",
+    "key_id": "AK0",
     "version": 0,
     "Admin.figures_page.kind": "groups",
     "Admin.figures_page.keys": [("orders", "g")],
