@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
     from ternmq.client.model.last_error import LastError
     from ternmq.client.model.message import Message, MessageBatch
-    from ternmq.client.model.outgoing import outgoing
     from ternmq.client.model.receipt import BatchReceipt, Receipt, SendStatus
     from ternmq.client.producing.send_buffer import Stats
+    from ternmq.client.producing.send_many import outgoing
     from ternmq.client.producing.send_once import OnceReceipt
     from ternmq.client.reading.find import Finding
     from ternmq.client.reading.reader import Reader
@@ -189,9 +189,9 @@ _HOMES = {
     "ternmq.client.model.half_receipt": ("HalfReceipt", "HalfReceipts"),
     "ternmq.client.model.last_error": ("LastError",),
     "ternmq.client.model.message": ("Message", "MessageBatch"),
-    "ternmq.client.model.outgoing": ("outgoing",),
     "ternmq.client.model.receipt": ("BatchReceipt", "Receipt", "SendStatus"),
     "ternmq.client.producing.send_buffer": ("Stats",),
+    "ternmq.client.producing.send_many": ("outgoing",),
     "ternmq.client.producing.send_once": ("OnceReceipt",),
     "ternmq.client.reading.find": ("Finding",),
     "ternmq.client.reading.reader": ("Reader",),

@@ -6,7 +6,7 @@ instead, before the message has entered a buffer or used up a sequence.
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import BODY_SIZE_MAX
@@ -17,7 +17,6 @@ from ternmq.client.model.arguments import check_options
 from ternmq.client.model.due import make_due
 from ternmq.client.model.durations import Duration, typed
 from ternmq.client.model.times import TIME_MAX_MS, shown
-from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, TooLarge
 from ternmq.core.units import MIB
 
@@ -135,15 +134,6 @@ def make_outgoing(body: bytes, options: SendOptions, now_ms: int) -> Outgoing:
             trace=options.get("trace"),
         )
     )
-
-
-def outgoing(body: Any, **options: Unpack[SendOptions]) -> Outgoing:
-    """One message of a list that has options of its own, those of `send`: key, delay, at, ttl, …
-
-    `send_many(topic, [outgoing(b"now"), outgoing(b"later", delay=60, key="7")])`.
-    """
-    made = make_body(body, call_codec(options, None), "say codec='json' or codec='msgpack' here")
-    return make_outgoing(made, options, SystemClock().now_ms())
 
 
 def adopt_outgoing(message: Outgoing, now_ms: int) -> Outgoing:
