@@ -136,10 +136,15 @@ class Admin:
         return run(self._admin.groups(topic, group))
 
     def create_group(
-        self, topic: str, group: str, start: StartLike = "earliest", broker_group: str = ""
+        self,
+        topic: str,
+        group: str,
+        start: StartLike = "earliest",
+        broker_group: str = "",
+        exist_ok: bool = False,
     ) -> Group:
-        """Make a group, on every broker group."""
-        return run(self._admin.create_group(topic, group, start, broker_group))
+        """Make a group, on every broker group; with `exist_ok` one that is there stays as it is."""
+        return run(self._admin.create_group(topic, group, start, broker_group, exist_ok))
 
     def delete_group(self, topic: str, group: str) -> None:
         run(self._admin.delete_group(topic, group))

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Any, Unpack
 
 from ternmq.batch.encoder import Outgoing, split_rows
-from ternmq.client.model.due import make_due
+from ternmq.client.model.due import due_when_sent
 from ternmq.client.model.outgoing import (
     SendOptions,
     adopt_outgoing,
@@ -60,7 +60,7 @@ class SendMany:
         self._options = options
         self._codec = call_codec(options, producer.codec)
         self._has_options = any(name != "codec" for name in options)
-        self._due = make_due(options.get("delay"), options.get("at"))
+        self._due = due_when_sent(options.get("delay"), options.get("at"))
         self._plain = self._codec is None and options.keys() <= {"codec", "delay", "at"}
         self._alike = True
         """No row brings its own options."""
