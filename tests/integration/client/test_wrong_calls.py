@@ -32,8 +32,6 @@ from tests.integration.client.wrong_calls import (
 from tests.integration.processes import Node
 
 NOT_CALLED = {
-    "Admin.rewrap_keys": "not tried with wrong values yet",
-    "Admin.figures_page": "not tried with wrong values yet",
     "Client.ask_before_cancel": "for the outbox",
     "Client.config": "a property",
     "Client.sender": "for parts of ours",
@@ -213,7 +211,15 @@ def call_on(target: Any, wrong: WrongCall) -> Any:
 
 @pytest.mark.parametrize(
     "made",
-    [ternmq.connect, ternmq.App, ternmq.App("tern://127.0.0.1:1").subscriber, Outbox, Inbox],
+    [
+        ternmq.connect,
+        ternmq.App,
+        ternmq.App("tern://127.0.0.1:1").subscriber,
+        ternmq.App("tern://127.0.0.1:1").broadcast,
+        ternmq.outgoing,
+        Outbox,
+        Inbox,
+    ],
     ids=lambda made: made.__name__,
 )
 async def test_what_is_made_with_a_wrong_type_is_refused_where_it_is_written(made: Any) -> None:

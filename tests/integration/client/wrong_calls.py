@@ -51,6 +51,7 @@ SAMPLES: list[Any] = [
 
 GOOD: dict[str, Any] = {
     "quota": {"rate": 5},
+    "master_key": "office",
     "accept_loss": False,
     "action": "commit",
     "address": "127.0.0.1:1",

@@ -112,7 +112,7 @@ def make_outgoing(body: bytes, options: SendOptions, now_ms: int) -> Outgoing:
     check_options("send", options, SendOptions.__annotations__)
     if options.get("confirm_group") is not None or options.get("timeout") is not None:
         raise BadRequest(
-            "send_nowait() waits for nobody: confirm_group= and timeout= are for send()"
+            "confirm_group= and timeout= are for send() and send_many(): this waits for nobody"
         )
     due = due_when_sent(options.get("delay"), options.get("at"))
     ready_ms = now_ms  # A message that waits until it is due lives `ttl` from then on.
