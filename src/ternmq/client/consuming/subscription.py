@@ -17,6 +17,7 @@ Belongs to one event loop; only `settle_later` may be called from other threads.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from threading import get_ident
 
@@ -236,6 +237,11 @@ class Subscription:
     def rest(self) -> None:
         """Start no more pulls; leases that are held are renewed all the same."""
         self._resting = True
+
+    def set_prefetch(self, prefetch: int) -> None:
+        """Hold so many rows at most from now on; what is held already stays."""
+        self._plan = replace(self._plan, prefetch=prefetch)
+        self._pump()
 
     def _pump(self) -> None:
         """Start pulls while there is room for what they bring."""
