@@ -8,7 +8,7 @@ Read only; of a stopped server, a restored backup, or a copy.
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from ternmq.backup.inventory import ELSEWHERE, LOG_ORDER, belongs
@@ -46,7 +46,7 @@ class VerifiedLog:
     size: int = 0
     torn: int = 0
     """Bytes of a last record that is not whole."""
-    problems: tuple[str, ...] = ()
+    problems: list[str] = field(default_factory=list)
 
 
 LogFiles = tuple[Path, list[tuple[int, Path]]]
@@ -96,23 +96,20 @@ def _marked(log: Path) -> int:
 
 def _verified(data_dir: Path, name: Path, files: list[tuple[int, Path]]) -> VerifiedLog:
     kind = name.parent.name if name.suffix == LOG_SUFFIX else name.name
-    log, problems = VerifiedLog(name.relative_to(data_dir).as_posix()), []
+    log = VerifiedLog(name.relative_to(data_dir).as_posix())
     end = files[0][0] if files else 0
     for base, path in files:
         if base != end:
-            problems.append(f"bytes {end} to {base} are missing")
+            log.problems.append(f"bytes {end} to {base} are missing")
         last = path == files[-1][1]
-        size = _scan(FORMATS[kind](), base, path, log, problems, last=last)
+        size = _scan(FORMATS[kind](), base, path, log, last=last)
         log.size, end = log.size + size, base + size
     if kind not in HOURS and end < (marked := _marked(name)):
-        problems.append(f"bytes {end} to {marked} are missing: they were safe once")
-    log.problems = tuple(problems)
+        log.problems.append(f"bytes {end} to {marked} are missing: they were safe once")
     return log
 
 
-def _scan(
-    form: LogFormat, base: int, path: Path, log: VerifiedLog, problems: list[str], *, last: bool
-) -> int:
+def _scan(form: LogFormat, base: int, path: Path, log: VerifiedLog, *, last: bool) -> int:
     """Returns the size of the file, without the room for more that a crash may leave at its end."""
     size, at = path.stat().st_size, 0
     with path.open("rb") as source:
@@ -136,7 +133,7 @@ def _scan(
                 if last and _is_torn(form, data, error):
                     log.torn = size - at
                 else:
-                    problems.append(f"offset {base + at}: {error.message}")
+                    log.problems.append(f"offset {base + at}: {error.message}")
                 return size
             log.records += 1
             at += whole

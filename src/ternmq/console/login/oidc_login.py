@@ -20,7 +20,7 @@ import secrets
 import urllib.error
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -153,8 +153,7 @@ class OidcLogin:
         renewed = self._login(answer)
         if renewed.user != login.user:
             raise Unauthorized("the issuer gave the token of somebody else")
-        renewed.refresh = renewed.refresh or login.refresh
-        return renewed
+        return replace(renewed, refresh=renewed.refresh or login.refresh)
 
     def _login(self, answer: dict[str, Any]) -> LoggedIn:
         token, refresh = answer.get("id_token"), answer.get("refresh_token")
