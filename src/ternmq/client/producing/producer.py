@@ -16,8 +16,8 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from ternmq.client.codecs.codec import find_codec
 from ternmq.client.config import ClientConfig
-from ternmq.client.model.codec import find_codec
 from ternmq.client.model.outgoing import SendOptions, call_codec, make_body, make_outgoing
 from ternmq.client.model.receipt import Published, Receipt
 from ternmq.client.model.times import shown

@@ -12,9 +12,9 @@ from typing import TypedDict
 
 from ternmq.batch.envelope import read_envelopes
 from ternmq.client.admin.topics import topic_exists
+from ternmq.client.codecs.codec import find_codec
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.arguments import check_typed_options, check_value
-from ternmq.client.model.codec import find_codec
 from ternmq.client.model.delivery import Delivery, NotLeased
 from ternmq.client.model.durations import typed
 from ternmq.client.model.message import Message

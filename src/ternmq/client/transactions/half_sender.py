@@ -27,8 +27,8 @@ from ternmq.batch.encoder import (
 )
 from ternmq.batch.half import ID_SIZE, HalfInfo, pack_info
 from ternmq.batch.layout import Encoding
+from ternmq.client.codecs.codec import find_codec
 from ternmq.client.config import ClientConfig
-from ternmq.client.model.codec import find_codec
 from ternmq.client.model.half_receipt import HalfBatch, HalfReceipts
 from ternmq.client.model.outgoing import (
     SendOptions,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import ternmq
-from ternmq.client.model.codec import decode_body, encode_body, find_codec
+from ternmq.client.codecs.codec import decode_body, encode_body, find_codec
 from ternmq.core.errors import BadRequest
 from tests.unit.client.fake_broker import FakeBroker
 

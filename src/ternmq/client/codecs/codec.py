@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from ternmq.core.errors import BadConfig, BadRequest
+from ternmq.core.errors import BadConfig, BadRequest, DecodeError
 
 CodecName = Literal["bytes", "json", "msgpack"]
 
@@ -22,11 +22,19 @@ class Codec(Protocol):
     def decode(self, body: bytes, /) -> Any: ...
 
 
+def _plain(value: Any) -> Any:
+    """What msgspec does not know: models of Pydantic say what they are made of."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise NotImplementedError(f"objects of type {type(value).__name__} are not supported")
+    return dump(mode="json")
+
+
 class Json:
-    """UTF-8 JSON, by msgspec."""
+    """UTF-8 JSON, by msgspec; models of Pydantic too."""
 
     def encode(self, value: Any, /) -> bytes:
-        return msgspec.json.encode(value)
+        return msgspec.json.encode(value, enc_hook=_plain)
 
     def decode(self, body: bytes, /) -> Any:
         return msgspec.json.decode(body)
@@ -36,7 +44,7 @@ class Msgpack:
     """MessagePack, by msgspec."""
 
     def encode(self, value: Any, /) -> bytes:
-        return msgspec.msgpack.encode(value)
+        return msgspec.msgpack.encode(value, enc_hook=_plain)
 
     def decode(self, body: bytes, /) -> Any:
         return msgspec.msgpack.decode(body)
@@ -78,6 +86,6 @@ def decode_body(codec: Codec | None, body: bytes) -> Any:
     try:
         return codec.decode(body)
     except Exception as error:
-        raise BadRequest(f"the codec could not decode a body of {len(body)} bytes: {error}") from (
-            error
-        )
+        raise DecodeError(
+            f"the codec could not decode a body of {len(body)} bytes: {error}"
+        ) from error
