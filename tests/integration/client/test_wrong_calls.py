@@ -32,8 +32,6 @@ from tests.integration.client.wrong_calls import (
 from tests.integration.processes import Node
 
 NOT_CALLED = {
-    "Admin.rewrap_keys": "not tried with wrong values yet",
-    "Admin.figures_page": "not tried with wrong values yet",
     "Client.ask_before_cancel": "for the outbox",
     "Client.config": "a property",
     "Client.sender": "for parts of ours",
