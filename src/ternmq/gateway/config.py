@@ -38,6 +38,10 @@ class GatewayConfig:
     poll_ms: Annotated[
         int, about("how long push consumers are told to wait for messages", 100, 60_000)
     ] = POLL_MS
+    access_keys: Annotated[
+        bool, about("clients sign their calls, each is answered as the user who signed it")
+    ] = False
+    """Else all come as the gateway's own user."""
     topic_aliases: Annotated[
         Mapping[str, str], about("names of topics here, by those of RocketMQ clients")
     ] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    TypeVar,
     Union,
     get_args,
     get_origin,
@@ -51,6 +52,7 @@ SAMPLES: list[Any] = [
 
 GOOD: dict[str, Any] = {
     "quota": {"rate": 5},
+    "master_key": "office",
     "accept_loss": False,
     "action": "commit",
     "address": "127.0.0.1:1",
@@ -134,6 +136,7 @@ GOOD: dict[str, Any] = {
     "undo": False,
     "unreadable": False,
     "user": "shop",
+    "key_id": "AK0",
     "version": 0,
     "Admin.figures_page.kind": "groups",
     "Admin.figures_page.keys": [("orders", "g")],
@@ -273,9 +276,7 @@ def allowed(value: Any, hint: Any) -> bool:
         return callable(value)
     if origin is type:
         kind = parts[0]
-        return isinstance(value, type) and (
-            isinstance(kind, TypeVar) or issubclass(value, kind)
-        )
+        return isinstance(value, type) and (isinstance(kind, TypeVar) or issubclass(value, kind))
     if getattr(hint, "_is_protocol", False):
         return False
     return isinstance(value, hint)

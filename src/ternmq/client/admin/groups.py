@@ -14,7 +14,7 @@ from ternmq.client.model.arguments import typed_calls
 from ternmq.client.model.start import StartLike, make_start
 from ternmq.client.transport.admin_calls import AdminCalls
 from ternmq.client.transport.fan_out import named, not_answered
-from ternmq.core.errors import BadRequest
+from ternmq.core.errors import AlreadyExists, BadRequest
 from ternmq.wire.messages.groups import (
     Group,
     GroupCreate,
@@ -26,6 +26,7 @@ from ternmq.wire.messages.groups import (
     GroupSet,
     Ledger,
     LedgerLine,
+    Start,
 )
 from ternmq.wire.messages.limits import ConsumerPause
 from ternmq.wire.messages.order_keys import (
@@ -60,10 +61,24 @@ class GroupAdmin(AdminCalls):
         return [named(name, found) for name, answer in answers.items() for found in answer.groups]
 
     async def create_group(
-        self, topic: str, group: str, start: StartLike = "earliest", broker_group: str = ""
+        self,
+        topic: str,
+        group: str,
+        start: StartLike = "earliest",
+        broker_group: str = "",
+        exist_ok: bool = False,
     ) -> Group:
-        """Make a group, on every broker group."""
+        """Make a group, on every broker group; with `exist_ok` one that is there stays as it is."""
         where = make_start(start)
+        try:
+            return await self._create_group(topic, group, where, broker_group)
+        except AlreadyExists:
+            if not exist_ok:
+                raise
+        await self._make_everywhere(topic, group)
+        return merged_group(await self.groups(topic, group))
+
+    async def _create_group(self, topic: str, group: str, where: Start, broker_group: str) -> Group:
         create = GroupCreate(topic=topic, group=group, start=where)
         if where.at != "sequence" and not broker_group:
             return await self._group_order(Command.GROUP_CREATE, create)
