@@ -7,13 +7,8 @@ Read only; of a stopped server, a restored backup, or a copy.
 """
 
 import os
-<<<<<<< HEAD
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-=======
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
->>>>>>> main
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from ternmq.backup.inventory import ELSEWHERE, LOG_ORDER, belongs
@@ -127,7 +122,7 @@ def _scan(form: LogFormat, base: int, path: Path, log: VerifiedLog, *, last: boo
         if torn is not None:
             log.torn = torn
             return at + torn
-        problems.append(f"offset {base + at}: {error.message}")
+        log.problems.append(f"offset {base + at}: {error.message}")
         return path.stat().st_size
     return at
 
@@ -142,31 +137,11 @@ def records(form: LogFormat, base: int, path: Path) -> Iterator[memoryview]:
                 source.seek(at)
                 window, window_at = memoryview(source.read(WINDOW_SIZE)), at
             data = window[at - window_at :]
-<<<<<<< HEAD
-            try:
-                whole = form.size(data)
-                if whole > len(data):
-                    raise Corrupt(f"offset {base + at}: a record of {whole} bytes is cut off")
-                form.check(data[:whole], base + at)
-            except (Corrupt, ProtocolError) as error:
-                if last:
-                    size = data_end(RealDisk().open(path, create=False), at)
-                    data = data[: size - at]
-                if not len(data):
-                    return size
-                if last and _is_torn(form, data, error):
-                    log.torn = size - at
-                else:
-                    log.problems.append(f"offset {base + at}: {error.message}")
-                return size
-            log.records += 1
-=======
             whole = form.size(data)
             if whole > len(data):
                 raise Corrupt(f"offset {base + at}: a record of {whole} bytes is cut off")
             form.check(data[:whole], base + at)
             yield data[:whole]
->>>>>>> main
             at += whole
 
 
