@@ -72,7 +72,7 @@ class Renderer:
         )
         names = ("number", "short", "rate", "size", "duration", "moment", "iso", "share", "plural")
         self._templates.filters |= {name: getattr(formats, name) for name in names}
-        charts = ("spark", "flow_chart", "ledger_bars", "columns", "gauge")
+        charts = ("spark", "flow_chart", "ledger_bars", "columns", "gauge", "share_bar")
         self._templates.globals |= {name: getattr(drawing, name) for name in charts}
         self._templates.globals |= {
             "ago": formats.ago,

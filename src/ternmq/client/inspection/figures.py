@@ -1,16 +1,19 @@
-"""Figures of servers without their metrics ports: `mq.admin.figures`."""
+"""Figures of servers without their metrics ports, and of groups: `mq.admin.figures`."""
 
 from collections.abc import Sequence
 from typing import Literal
 
 from msgspec.structs import replace
 
+from ternmq.client.inspection.times import WaitAndHandle, wait_and_handle
 from ternmq.client.model.arguments import typed_calls
 from ternmq.client.transport.admin_calls import AdminCalls
 from ternmq.client.transport.fan_out import named
-from ternmq.core.errors import Unavailable
+from ternmq.core.errors import ProtocolError, Unavailable
 from ternmq.wire.inspection.figure_pages import FiguresPage, FiguresPageFind
 from ternmq.wire.inspection.figures import Figure, FigureBuckets, Figures, FiguresFind
+from ternmq.wire.inspection.times import GroupTimes
+from ternmq.wire.messages.groups import GroupNamed
 from ternmq.wire.messages.standings import BrokerGroupKind
 from ternmq.wire.numbers import Command
 
@@ -64,6 +67,16 @@ class FigureAdmin(AdminCalls):
             )
             for name, page in found.items()
         }
+
+    async def group_times(self, topic: str, group: str) -> WaitAndHandle:
+        """How long messages of a group waited and were worked on: lately, and since the brokers
+        started. Counted by brokers in buckets, so shares of messages are exact to the bucket."""
+        wanted = GroupNamed(topic=topic, group=group)
+        try:
+            answers = await self._fan_out.ask(Command.GROUP_TIMES, wanted, GroupTimes)
+        except ProtocolError:  # A broker of an earlier release, which counts nothing.
+            return WaitAndHandle()
+        return wait_and_handle(list(answers.values()))
 
     async def _figures(self, group: str, kind: BrokerGroupKind, names: list[str]) -> Figures:
         values: list[Figure] = []
