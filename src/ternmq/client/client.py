@@ -218,6 +218,14 @@ class Client(ReadingCalls):
     async def _send_unwatched(
         self, topic: str, bodies: Sequence[Any], options: SendOptions
     ) -> BatchReceipt:
+        if TRACING.tracer is not None:
+            with sending_many(TRACING.tracer, topic, bodies, options) as traced:
+                return await self._accept_list(topic, traced, options)
+        return await self._accept_list(topic, bodies, options)
+
+    async def _accept_list(
+        self, topic: str, bodies: Sequence[Any], options: SendOptions
+    ) -> BatchReceipt:
         producer, spooling = self.sender(), self._open().spooling
         if spooling is not None:
             return await spooling.accept_many(topic, bodies, options)
@@ -249,7 +257,11 @@ class Client(ReadingCalls):
         receipt says `.duplicate` and where the first is. Ids are known per broker group, so name
         the same group whenever the same rows may be sent again.
         """
-        return await self._open().once_sender().send(topic, rows, broker_group)
+        sender = self._open().once_sender()
+        if TRACING.tracer is not None and rows and isinstance(rows, Sequence):
+            with sending_many(TRACING.tracer, topic, rows, {}) as traced:
+                return await sender.send(topic, traced, broker_group)
+        return await sender.send(topic, rows, broker_group)
 
     def send_nowait(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
         """Accept one message and return at once; `BufferFull` when there is no room.
@@ -257,7 +269,10 @@ class Client(ReadingCalls):
         Failures are counted in `stats()` and told to `on_error`, or logged.
         """
         session = self._session
-        if session is None or session.life != life.number or session.producer is None:
+        if TRACING.tracer is not None:
+            with sending_one(TRACING.tracer, topic, options):
+                self.sender().send_nowait(topic, body, options)
+        elif session is None or session.life != life.number or session.producer is None:
             self.sender().send_nowait(topic, body, options)
         else:
             session.producer.send_nowait(topic, body, options)
@@ -271,6 +286,13 @@ class Client(ReadingCalls):
         """
         bodies = listed_bodies(bodies)
         refuse_confirm(take_confirm_request(options) if options else None)  # type: ignore[arg-type]
+        if TRACING.tracer is not None:
+            with sending_many(TRACING.tracer, topic, bodies, options) as traced:
+                self._accept_now(topic, traced, options)
+        else:
+            self._accept_now(topic, bodies, options)
+
+    def _accept_now(self, topic: str, bodies: Sequence[Any], options: SendOptions) -> None:
         producer, spooling = self.sender(), self._open().spooling
         if spooling is not None:
             spooling.send_many_nowait(topic, bodies, options)

@@ -21,6 +21,9 @@ class ClientTracer(Protocol):
     def sending(self, topic: str, count: int) -> AbstractContextManager[str | None]:
         """Around a call that sends; gives the trace context of its messages, if they have one."""
 
+    def ending(self, action: str, count: int) -> AbstractContextManager[None]:
+        """Around the end of a transaction of so many messages."""
+
     def received(self, group: str, deliveries: Sequence[Delivery]) -> None:
         """Messages came in."""
 

@@ -8,13 +8,14 @@ are daemons, so a program whose handler hangs can end.
 
 import asyncio
 import threading
+from contextvars import Context, copy_context
 from queue import SimpleQueue
 from typing import Any, Protocol
 
 from ternmq.client.app.subscriber import HandlerFunction, Subscriber, is_coroutine
 
 Unit = Any  # A `Message` or a `MessageBatch`.
-QueuedUnit = tuple[Unit, "asyncio.Future[None]"]
+QueuedUnit = tuple[Unit, "asyncio.Future[None]", Context]
 
 
 class TimedOut(Exception):
@@ -85,7 +86,7 @@ class Threads:
             self._started += 1
             name = f"{self._name}-{self._started}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
-        self._queue.put((unit, done))
+        self._queue.put((unit, done, copy_context()))  # The span around it is current there too.
         await asyncio.wait([done], timeout=self._timeout)
         if not done.done():
             assert self._timeout is not None
@@ -104,10 +105,10 @@ class Threads:
 
     def _work(self) -> None:
         while (work := self._queue.get()) is not None:
-            unit, done = work
+            unit, done, context = work
             error: Exception | None = None
             try:
-                self._handler(unit)
+                context.run(self._handler, unit)
             except Exception as raised:
                 error = raised
             except BaseException as raised:  # A thread that ends would take its slot with it.
@@ -118,7 +119,7 @@ class Threads:
                 self._loop.call_soon_threadsafe(_finish, done, error)
             except RuntimeError:
                 return  # The loop is closed: the program ends.
-            del work, unit, done, error  # Not kept while waiting for the next.
+            del work, unit, done, context, error  # Not kept while waiting for the next.
 
 
 def _finish(done: "asyncio.Future[None]", error: Exception | None) -> None:
