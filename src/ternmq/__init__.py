@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from ternmq.client.admin.delays import CancelResult
     from ternmq.client.admin.replay import Replay, ReplayProgress
     from ternmq.client.app.app import App
+    from ternmq.client.app.local_delivery import LocalDelivery
+    from ternmq.client.app.parameters import Depends
+    from ternmq.client.app.router import Router
     from ternmq.client.client import Client, connect
+    from ternmq.client.codecs.codec import Codec
     from ternmq.client.config import ClientConfig
     from ternmq.client.consuming.consumer import Consumer
     from ternmq.client.consuming.detached_consumer import DetachedConsumer, HandleVerdict
-    from ternmq.client.model.codec import Codec
     from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
     from ternmq.client.model.last_error import LastError
     from ternmq.client.model.message import Message, MessageBatch
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
         Closed,
         Conflict,
         Corrupt,
+        DecodeError,
         DiskFailed,
         DiskFull,
         Diverged,
@@ -99,6 +103,8 @@ __all__ = [
     "Conflict",
     "Consumer",
     "Corrupt",
+    "DecodeError",
+    "Depends",
     "Detached",
     "DetachedConsumer",
     "DetachedEnding",
@@ -121,6 +127,7 @@ __all__ = [
     "LastError",
     "LeaseLost",
     "LedgerLine",
+    "LocalDelivery",
     "MasterAlive",
     "Message",
     "MessageBatch",
@@ -140,6 +147,7 @@ __all__ = [
     "Replay",
     "ReplayProgress",
     "Rollback",
+    "Router",
     "SendStatus",
     "SendUnknown",
     "SequenceTooOld",
@@ -168,11 +176,14 @@ _HOMES = {
     "ternmq.client.admin.delays": ("CancelResult",),
     "ternmq.client.admin.replay": ("Replay", "ReplayProgress"),
     "ternmq.client.app.app": ("App",),
+    "ternmq.client.app.local_delivery": ("LocalDelivery",),
+    "ternmq.client.app.parameters": ("Depends",),
+    "ternmq.client.app.router": ("Router",),
     "ternmq.client.client": ("Client", "connect"),
     "ternmq.client.config": ("ClientConfig",),
     "ternmq.client.consuming.consumer": ("Consumer",),
     "ternmq.client.consuming.detached_consumer": ("DetachedConsumer", "HandleVerdict"),
-    "ternmq.client.model.codec": ("Codec",),
+    "ternmq.client.codecs.codec": ("Codec",),
     "ternmq.client.model.half_receipt": ("HalfReceipt", "HalfReceipts"),
     "ternmq.client.model.last_error": ("LastError",),
     "ternmq.client.model.message": ("Message", "MessageBatch"),
@@ -194,6 +205,7 @@ _HOMES = {
         "Closed",
         "Conflict",
         "Corrupt",
+        "DecodeError",
         "DiskFailed",
         "DiskFull",
         "Diverged",

@@ -9,10 +9,10 @@ from ternmq.client.client import Client
 from ternmq.client.reading.letters import DeadLetterChoice
 from ternmq.client.reading.written_start import parse_start
 from ternmq.core.errors import BadRequest, TopicNotFound
-from ternmq.jobs.desk import JobDesk
 from ternmq.jobs.job import KeptJob
+from ternmq.jobs.job_admin import JobAdmin
+from ternmq.jobs.job_kinds import check_arguments
 from ternmq.jobs.resend import RATE, moment_of
-from ternmq.jobs.work import check_arguments
 
 WAIT_S = 10.0
 """For so long after it was ordered a job can be stopped with nothing done."""
@@ -30,7 +30,7 @@ async def resend_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
         return await _resend_preview(mq, checked)
     wait_s = _seconds(order.get("wait_s", ""))
     by, reason = order.get("by", ""), order.get("reason", "")
-    job = await JobDesk(mq).order("resend", checked, by=by, reason=reason, wait_s=wait_s)
+    job = await JobAdmin(mq).order("resend", checked, by=by, reason=reason, wait_s=wait_s)
     return ActionDone(text=f"job {job.id} begins in {wait_s:g} s", facts={"job": job.id})
 
 
@@ -93,12 +93,12 @@ async def replay_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
         return ActionDone(text=text, facts={"messages": rows}, done=False)
     wait_s = _seconds(order.get("wait_s", ""))
     by, reason = order.get("by", ""), order.get("reason", "")
-    job = await JobDesk(mq).order("replay", checked, by=by, reason=reason, wait_s=wait_s)
+    job = await JobAdmin(mq).order("replay", checked, by=by, reason=reason, wait_s=wait_s)
     return ActionDone(text=f"job {job.id} begins in {wait_s:g} s", facts={"job": job.id})
 
 
 async def stop_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
-    desk = JobDesk(mq)
+    desk = JobAdmin(mq)
     job = await desk.show(arguments["job"])
     if job.over:
         return ActionDone(text=f"nothing to do: {job.id} has ended", done=False)
@@ -109,7 +109,7 @@ async def stop_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
 
 
 async def recall_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
-    desk = JobDesk(mq)
+    desk = JobAdmin(mq)
     job = await desk.show(arguments["job"])
     if dry:
         text = (

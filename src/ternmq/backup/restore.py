@@ -11,14 +11,14 @@ import shutil
 from operator import attrgetter
 from pathlib import Path
 
+from ternmq.backup.backup_store import NEW_FILE, BackupStore, sync_folder
 from ternmq.backup.job import manifests, read_manifest
 from ternmq.backup.manifest import BackedUpFile, BackupManifest, object_path
 from ternmq.backup.progress import Progress, counted, silent
-from ternmq.backup.vault import NEW_FILE, Vault, sync_folder
 from ternmq.core.errors import BadRequest, Corrupt, Unavailable
 
 
-def choose(vault: Vault, at: str | None, source: str | None = None) -> BackupManifest:
+def choose(vault: BackupStore, at: str | None, source: str | None = None) -> BackupManifest:
     """The newest backup, or the newest one at or before a moment (as backups are named)."""
     found = [one for one in manifests(vault) if source in (None, one.source)]
     if not found:
@@ -33,7 +33,7 @@ def choose(vault: Vault, at: str | None, source: str | None = None) -> BackupMan
 
 
 def restore(
-    vault: Vault, manifest: BackupManifest, target: Path, *, progress: Progress = silent
+    vault: BackupStore, manifest: BackupManifest, target: Path, *, progress: Progress = silent
 ) -> None:
     """Write this backup to `target`, which must be empty or not there."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -57,7 +57,7 @@ def restore(
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _write(vault: Vault, file: BackedUpFile, path: Path) -> None:
+def _write(vault: BackupStore, file: BackedUpFile, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with os.fdopen(os.open(path, NEW_FILE, 0o600), "wb") as out:
         for part in file.parts:
@@ -73,7 +73,7 @@ def _write(vault: Vault, file: BackedUpFile, path: Path) -> None:
     path.chmod(file.mode & 0o700 | 0o600)
 
 
-def _part(vault: Vault, sha256: str) -> tuple[str, bytes]:
+def _part(vault: BackupStore, sha256: str) -> tuple[str, bytes]:
     """What is wrong with a part, and its bytes."""
     try:
         content = vault.get(object_path(sha256))
@@ -84,7 +84,7 @@ def _part(vault: Vault, sha256: str) -> tuple[str, bytes]:
     return "", content
 
 
-def check_vault(vault: Vault, name: str, *, progress: Progress = silent) -> list[str]:
+def check_vault(vault: BackupStore, name: str, *, progress: Progress = silent) -> list[str]:
     """Read a whole backup; returns what is wrong with it, nothing if it can be restored."""
     files = read_manifest(vault, name).files
     return [

@@ -31,7 +31,7 @@ from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.bootstrap import install_base
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.files import checkpoint, unclean
+from ternmq.storage.files import checkpoint, unclean_marker
 from ternmq.storage.files.disk import Disk, is_removed
 from ternmq.storage.files.paths import LOG_SUFFIX, Paths, bases, segment
 from ternmq.storage.log.leader_epochs import Starts
@@ -70,10 +70,10 @@ class BrokerKind:
         return [log_end(self._disk, folder) for folder in (paths.message, paths.pull)]
 
     def acks_from_memory(self) -> bool:
-        return unclean.crashed_with_acks_from_memory(self._disk, Paths(self.home))
+        return unclean_marker.crashed_with_acks_from_memory(self._disk, Paths(self.home))
 
     def note_acks_from_memory(self, acks_from_memory: bool) -> None:
-        unclean.note(self._disk, Paths(self.home), acks_from_memory=acks_from_memory)
+        unclean_marker.note(self._disk, Paths(self.home), acks_from_memory=acks_from_memory)
 
     def open(self, epoch: int, *, suffix: bool, on_corrupt: OnCorrupt) -> "BrokerReplicatedStore":
         store = Store.open(

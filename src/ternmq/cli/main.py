@@ -13,6 +13,7 @@ import typer
 
 from ternmq import __version__
 from ternmq.cli.access import grant, key, quota, token, user
+from ternmq.cli.apps.run import run as run_app
 from ternmq.cli.jobs import jobs, outbox, pipeline
 from ternmq.cli.messages import (
     consume,
@@ -62,6 +63,7 @@ app = typer.Typer(
 )
 app.command("up")(up.up)
 app.command("cluster")(cluster.cluster)
+app.command("run")(run_app)
 app.command("console")(console.console)
 app.add_typer(gateway.app, name="gateway", cls=HintingGroup)
 app.command("status")(status.status)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, Unpack
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin.admin import Admin
 from ternmq.client.admin.delays import CancelResult, Delayed, Delays
+from ternmq.client.codecs.codec import Codec, CodecName
 from ternmq.client.config import DEFAULT_APP, ClientConfig, ConnectOptions, make_config
 from ternmq.client.confirming.confirm import (
     check_group,
@@ -34,7 +35,6 @@ from ternmq.client.consuming.subscription_plan import (
     make_plan,
 )
 from ternmq.client.model.arguments import check_value
-from ternmq.client.model.codec import Codec, CodecName
 from ternmq.client.model.durations import Duration, typed
 from ternmq.client.model.outgoing import (
     SendManyOptions,

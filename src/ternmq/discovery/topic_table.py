@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from ternmq.core.log import get_logger
+from ternmq.discovery.callbacks import tell_all
 from ternmq.discovery.hidden_topics import ACCESS_PREFIX, PLACEMENT
-from ternmq.discovery.notify import tell_all
 from ternmq.wire.messages.order_keys import Placement
 from ternmq.wire.messages.topics import Topic
 

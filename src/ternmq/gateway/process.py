@@ -15,8 +15,8 @@ from ternmq.core.lifecycle import background
 from ternmq.discovery.url_user import split_user
 from ternmq.gateway.config import GatewayConfig
 from ternmq.gateway.grpcio_server import serving_calls
-from ternmq.gateway.handlers.gateway import Gateway
-from ternmq.gateway.handlers.known import ClusterFacts
+from ternmq.gateway.handlers.cluster_facts import ClusterFacts
+from ternmq.gateway.handlers.context import GatewayContext
 from ternmq.gateway.protocol.names import GatewayNames
 from ternmq.gateway.router import GatewayRouter
 from ternmq.gateway.sessions.clients import ClientTable
@@ -44,7 +44,7 @@ async def making_gateway(config: GatewayConfig, clock: Clock) -> AsyncIterator[G
         clients = ClientTable(clock, gone)
         halves = HalfMessages(mq, clock, clients.producers_of)
         mq.transaction_checker(halves.asked)
-        gateway = Gateway(
+        gateway = GatewayContext(
             mq=mq,
             clock=clock,
             config=config,

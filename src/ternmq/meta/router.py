@@ -21,7 +21,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, OverLimit, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.process import own_cpu_s, own_memory
-from ternmq.discovery.access_news import follow_access
+from ternmq.discovery.access_changes import follow_access
 from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.intake.topic_rules import made_for
 from ternmq.meta.access.access_commands import AccessCommands
@@ -55,7 +55,7 @@ from ternmq.rpc.guarded.guarded_peer import GuardedHandler
 from ternmq.rpc.node_proof import proven
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.server import Handler, Peer
-from ternmq.security.access.book import AccessBook
+from ternmq.security.access.access_book import AccessBook
 from ternmq.security.tls.server_tls import ServerTls, tls_facts
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome

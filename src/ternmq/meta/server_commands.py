@@ -13,7 +13,7 @@ from ternmq.discovery.directory import InUse
 from ternmq.discovery.hidden_topics import ACCESS_PREFIX, KEY_PREFIX, RESERVED
 from ternmq.discovery.standing_table import StandingRequest
 from ternmq.meta.directory import MetaDirectory
-from ternmq.meta.numbering import NUMBER_MAX
+from ternmq.meta.id_allocation import NUMBER_MAX
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.rpc.node_proof import NodeIdentity
 from ternmq.rpc.peer import Peer

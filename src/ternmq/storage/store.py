@@ -25,7 +25,7 @@ from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.files import checkpoint as checkpoint_file
 from ternmq.storage.files import log_start as log_start_file
-from ternmq.storage.files import unclean
+from ternmq.storage.files import unclean_marker
 from ternmq.storage.files.checkpoint import Checkpoint
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.log_mark import LogMark
@@ -110,7 +110,7 @@ class Store:
         store._open_messages(known, suffix, on_corrupt)
         store._open_pulls(known, suffix=suffix)
         store._history.cut_done()
-        unclean.note(disk, store._paths, acks_from_memory=config.flush == "async", keep=True)
+        unclean_marker.note(disk, store._paths, acks_from_memory=config.flush == "async", keep=True)
         store._last = known
         store._remove_old_tails()
         store.checkpoint()

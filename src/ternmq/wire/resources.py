@@ -184,7 +184,7 @@ RESOURCES: dict[Command, Finder] = {
     Command.DOC_GET: _named(documents.DocumentNamed, document="kind"),
     Command.DOC_PUT: _named(documents.DocumentPut, document="kind"),
     Command.DOC_DELETE: _named(documents.DocumentDelete, document="kind"),
-    # Lists, of which only what may be seen is shown: `rpc/guarded/narrowing.py`.
+    # Lists, of which only what may be seen is shown: `rpc/guarded/answer_filter.py`.
     Command.ROUTES: _nothing,
     Command.STANDINGS: _nothing,
     Command.TOPIC_LIST: _nothing,

@@ -229,7 +229,8 @@ async def test_clients_that_ask_and_never_read_take_bounded_memory(node: Node) -
             while time.monotonic() < deadline or len(took) <= 10:
                 most = max(most, memory(node))
                 await asyncio.sleep(0.05)
-    assert most - before < 700 * MIB
+    # One answer may pass the mark at which a connection is left waiting: 3 MiB over 1 MiB.
+    assert most - before < len(peers) * 4 * MIB
     async with ternmq.connect(node.url) as mq:
         assert len(await whole_topic(mq, "honest")) > 10
 

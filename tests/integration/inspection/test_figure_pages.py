@@ -7,8 +7,8 @@ import pytest
 
 import ternmq
 import ternmq.testing
-from ternmq.api.views import seen
-from ternmq.api.views.seen import SeenGroups, SeenTopics
+from ternmq.api.views import sampled_figures
+from ternmq.api.views.sampled_figures import SampledGroups, SampledTopics
 from ternmq.api.views.snapshot import group_views
 from ternmq.client.admin import groups as admin_groups
 from ternmq.client.admin import topics as admin_topics
@@ -90,12 +90,12 @@ async def test_what_makes_no_sense_is_refused() -> None:
 async def test_rounds_see_every_group_and_what_is_shown_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(seen, "ROUND", 4)
-    monkeypatch.setattr(seen, "WORST", 2)
-    monkeypatch.setattr(seen, "GENTLE_S", 0.0)
+    monkeypatch.setattr(sampled_figures, "ROUND", 4)
+    monkeypatch.setattr(sampled_figures, "WORST", 2)
+    monkeypatch.setattr(sampled_figures, "GENTLE_S", 0.0)
     async with ternmq.testing.node() as url, ternmq.connect(url) as mq:
         await fill(mq)
-        groups, topics = SeenGroups(), SeenTopics()
+        groups, topics = SampledGroups(), SampledTopics()
         admin = mq.admin.tolerant()
         await groups.look(admin, 0.0)
         expected = group_views(await admin.groups(), await admin.group_figures())

@@ -10,7 +10,7 @@ import pytest
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadConfig
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.files import unclean
+from ternmq.storage.files import unclean_marker
 from ternmq.storage.files.checkpoint import Checkpoint, decode
 from ternmq.storage.files.disk import RealDisk
 from ternmq.storage.files.paths import Paths
@@ -58,12 +58,14 @@ def test_a_store_that_answered_from_memory_says_so_after_a_crash() -> None:
     disk, store, maker = fresh()
     maker.put_many(store, 3)
     paths = Paths(DATA)
-    assert not unclean.crashed_with_acks_from_memory(disk, paths)
-    unclean.note(disk, paths, acks_from_memory=True)
+    assert not unclean_marker.crashed_with_acks_from_memory(disk, paths)
+    unclean_marker.note(disk, paths, acks_from_memory=True)
     acks_from_memory = reopened(disk)
-    assert unclean.crashed_with_acks_from_memory(disk, paths), "a start does not make it forgotten"
-    unclean.note(disk, paths, acks_from_memory=False)
-    assert not unclean.crashed_with_acks_from_memory(disk, paths)
+    assert unclean_marker.crashed_with_acks_from_memory(disk, paths), (
+        "a start does not make it forgotten"
+    )
+    unclean_marker.note(disk, paths, acks_from_memory=False)
+    assert not unclean_marker.crashed_with_acks_from_memory(disk, paths)
     acks_from_memory.close()
     assert not disk.exists(paths.unclean)
 

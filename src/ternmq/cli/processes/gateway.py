@@ -81,7 +81,7 @@ def _aliases(written: list[str] | None) -> dict[str, str]:
 
 
 async def _run(config: "GatewayConfig") -> None:
-    from ternmq.cli.processes.stopping import Stopper
+    from ternmq.cli.processes.shutdown import Stopper
     from ternmq.core.clock import SystemClock
     from ternmq.core.lifecycle import report_bugs
     from ternmq.gateway.process import serving_gateway

@@ -40,13 +40,13 @@ def backup(
     Logs, progress of groups, delayed messages and a SQLite registry, as they are at one moment. A
     registry in PostgreSQL, MariaDB or ZooKeeper is backed up with its own tools, afterwards.
     """
+    from ternmq.backup.backup_store import open_backup_store
     from ternmq.backup.job import back_up, forget_old
     from ternmq.backup.restore import check_vault
-    from ternmq.backup.vault import open_vault
     from ternmq.core.clock import SystemClock
     from ternmq.core.units import parse_size
 
-    vault = open_vault(place)
+    vault = open_backup_store(place)
     with byte_bar("copying") as progress:
         made = back_up(
             data_dir,
@@ -88,15 +88,15 @@ def restore(
     Start servers on it as they were started on the old one. What was sent after the backup is not
     in it; what was acknowledged after it is delivered again.
     """
+    from ternmq.backup.backup_store import open_backup_store
     from ternmq.backup.job import manifests
     from ternmq.backup.manifest import name_of
     from ternmq.backup.restore import choose
     from ternmq.backup.restore import restore as put_back
-    from ternmq.backup.vault import open_vault
     from ternmq.backup.verify import verify as read_logs
     from ternmq.cli.terminal.times import parse_when
 
-    vault = open_vault(place)
+    vault = open_backup_store(place)
     if list_only:
         found = manifests(vault)
         if as_json:
@@ -133,12 +133,12 @@ def verify(
 
     Of a stopped server, a restored directory, or a place with backups. Changes nothing.
     """
+    from ternmq.backup.backup_store import open_backup_store
     from ternmq.backup.job import backups
     from ternmq.backup.restore import check_vault
-    from ternmq.backup.vault import open_vault
     from ternmq.backup.verify import verify as read_logs
 
-    vault = open_vault(data_dir)
+    vault = open_backup_store(data_dir)
     names = backups(vault)
     if names:
         with byte_bar("reading") as progress:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ternmq.cli.messages import ledger
-from ternmq.cli.terminal.incomplete import BrokerGroup, end_incomplete, use_tolerant
 from ternmq.cli.terminal.options import URL, Create, Json, Url, Yes, confirm, must_exist, use
 from ternmq.cli.terminal.output import say, show_facts, show_json, show_table, utc
+from ternmq.cli.terminal.partial_answers import BrokerGroup, end_incomplete, use_tolerant
 from ternmq.cli.topics import group_replay, group_reset, limit
 from ternmq.cli.topics.topic_keep import shown_duration
 from ternmq.cli.topics.watch import Watch, show_again, shown_age, shown_rates, shown_times

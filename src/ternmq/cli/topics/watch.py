@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ternmq.cli.terminal.incomplete import end_incomplete, note_missing
 from ternmq.cli.terminal.options import use
 from ternmq.cli.terminal.output import clear_screen, flush, size
+from ternmq.cli.terminal.partial_answers import end_incomplete, note_missing
 from ternmq.wire.messages.stats import Rates
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import BODY_SIZE_MAX
 from ternmq.batch.properties import PropertyValue, check_properties
 from ternmq.batch.trace_context import pack_trace
+from ternmq.client.codecs.codec import Codec, CodecName, encode_body, find_codec
 from ternmq.client.model.arguments import check_options
-from ternmq.client.model.codec import Codec, CodecName, encode_body, find_codec
 from ternmq.client.model.due import make_due
 from ternmq.client.model.durations import Duration, typed
 from ternmq.client.model.times import TIME_MAX_MS, shown

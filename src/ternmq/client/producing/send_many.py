@@ -39,7 +39,7 @@ from ternmq.client.producing.accumulator import (
     delay_line_of,
     row_size,
 )
-from ternmq.client.producing.balancing import Affinity
+from ternmq.client.producing.balancer import Affinity
 from ternmq.client.producing.producer import Producer
 from ternmq.client.producing.producer_batch import OnDone, ProducerBatch
 from ternmq.client.producing.senders import Senders

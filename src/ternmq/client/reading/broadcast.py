@@ -18,9 +18,9 @@ from typing import Any, Literal, TypedDict
 
 from ternmq.batch.selector.filter import parse_filter
 from ternmq.client.admin.admin import Admin
+from ternmq.client.codecs.codec import Codec, CodecName, find_codec
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.arguments import check_typed_options, check_value
-from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.message import Message
 from ternmq.client.reading.reader import Reader, ReadOptions, from_replica
 from ternmq.client.transport.cluster import Cluster

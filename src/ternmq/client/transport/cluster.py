@@ -9,7 +9,7 @@ import secrets
 
 import msgspec
 
-from ternmq.client.model.record_check import sendable
+from ternmq.client.model.request_check import sendable
 from ternmq.client.sealing.keyring import ClientKeys, Keyring
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link

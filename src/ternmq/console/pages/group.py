@@ -7,8 +7,8 @@ from ternmq.api.views.attention import waiting
 from ternmq.api.views.snapshot import NEVER, GroupView
 from ternmq.client.admin.merge_answers import merged_consumers, merged_groups
 from ternmq.client.inspection.times import WaitAndHandle
+from ternmq.console.charts import brief_time, spread
 from ternmq.console.copy_as import CopyAs, curl_get
-from ternmq.console.drawing import brief_time, spread
 from ternmq.console.formats import duration, number, rate
 from ternmq.console.page import AskedUrl, Console, ShownPage
 from ternmq.console.pages.topic import page_after

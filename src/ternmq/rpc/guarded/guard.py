@@ -24,8 +24,8 @@ from ternmq.rpc.address import join_address
 from ternmq.rpc.guarded.failed_logins import FailedLogins
 from ternmq.rpc.peer import Peer
 from ternmq.security.access import scram
+from ternmq.security.access.access_book import AccessBook
 from ternmq.security.access.audit import AuditLog
-from ternmq.security.access.book import AccessBook
 from ternmq.security.access.quota import UserUse
 from ternmq.security.access.rights import Right, Rights, lost
 from ternmq.security.access.token import TokenClaims

@@ -8,7 +8,7 @@ import pytest
 
 import ternmq
 from ternmq.batch.properties import PropertyValue
-from ternmq.client.model.codec import Json
+from ternmq.client.codecs.codec import Json
 from ternmq.client.model.outgoing import adopt_outgoing, make_body, make_outgoing
 from ternmq.client.model.times import TIME_MAX_MS, time_from_ms
 from ternmq.core.errors import BadConfig, BadName, BadRequest, TooLarge
