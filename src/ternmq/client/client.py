@@ -50,7 +50,7 @@ from ternmq.client.producing.send_many import SendMany, send_many
 from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.client.reading.calls import ReadingCalls
 from ternmq.client.session import ClientSession
-from ternmq.client.tracing import TRACING, sending_many, sending_one
+from ternmq.client.tracing import TRACING, sending_one, traced_list
 from ternmq.client.transactions.checker import CheckFunction
 from ternmq.client.transactions.detached import (
     Detached,
@@ -202,34 +202,22 @@ class Client(ReadingCalls):
     async def _send_bulk(
         self, topic: str, bodies: Sequence[Any], options: SendOptions
     ) -> BatchReceipt:
-        if TRACING.tracer is not None:
-            with sending_many(TRACING.tracer, topic, bodies, options) as traced:
-                return await self._send_list(topic, traced, options)
-        return await self._send_list(topic, bodies, options)
-
-    async def _send_list(
-        self, topic: str, bodies: Sequence[Any], options: SendOptions
-    ) -> BatchReceipt:
         producer, spooling = self.sender(), self._open().spooling
-        if spooling is not None:
-            return await spooling.send_many(topic, bodies, options)
-        return await send_many(producer, topic, bodies, options)
+        if TRACING.tracer is None and spooling is None:
+            return await send_many(producer, topic, bodies, options)
+        with traced_list(topic, bodies, options) as traced:
+            if spooling is not None:
+                return await spooling.send_many(topic, traced, options)
+            return await send_many(producer, topic, traced, options)
 
     async def _send_unwatched(
         self, topic: str, bodies: Sequence[Any], options: SendOptions
     ) -> BatchReceipt:
-        if TRACING.tracer is not None:
-            with sending_many(TRACING.tracer, topic, bodies, options) as traced:
-                return await self._accept_list(topic, traced, options)
-        return await self._accept_list(topic, bodies, options)
-
-    async def _accept_list(
-        self, topic: str, bodies: Sequence[Any], options: SendOptions
-    ) -> BatchReceipt:
         producer, spooling = self.sender(), self._open().spooling
-        if spooling is not None:
-            return await spooling.accept_many(topic, bodies, options)
-        return await SendMany(producer, topic, options).accept_when_room(bodies)
+        with traced_list(topic, bodies, options) as traced:
+            if spooling is not None:
+                return await spooling.accept_many(topic, traced, options)
+            return await SendMany(producer, topic, options).accept_when_room(traced)
 
     async def _send_confirmed(self, topic: str, body: Any, options: SendOptions) -> Receipt:
         wanted = take_confirm_request(options)  # type: ignore[arg-type]
@@ -257,11 +245,8 @@ class Client(ReadingCalls):
         receipt says `.duplicate` and where the first is. Ids are known per broker group, so name
         the same group whenever the same rows may be sent again.
         """
-        sender = self._open().once_sender()
-        if TRACING.tracer is not None and rows and isinstance(rows, Sequence):
-            with sending_many(TRACING.tracer, topic, rows, {}) as traced:
-                return await sender.send(topic, traced, broker_group)
-        return await sender.send(topic, rows, broker_group)
+        with traced_list(topic, rows, {}) as traced:
+            return await self._open().once_sender().send(topic, traced, broker_group)
 
     def send_nowait(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
         """Accept one message and return at once; `BufferFull` when there is no room.
@@ -286,18 +271,12 @@ class Client(ReadingCalls):
         """
         bodies = listed_bodies(bodies)
         refuse_confirm(take_confirm_request(options) if options else None)  # type: ignore[arg-type]
-        if TRACING.tracer is not None:
-            with sending_many(TRACING.tracer, topic, bodies, options) as traced:
-                self._accept_now(topic, traced, options)
-        else:
-            self._accept_now(topic, bodies, options)
-
-    def _accept_now(self, topic: str, bodies: Sequence[Any], options: SendOptions) -> None:
         producer, spooling = self.sender(), self._open().spooling
-        if spooling is not None:
-            spooling.send_many_nowait(topic, bodies, options)
-        else:
-            SendMany(producer, topic, options).accept(bodies)
+        with traced_list(topic, bodies, options) as traced:
+            if spooling is not None:
+                spooling.send_many_nowait(topic, traced, options)
+            else:
+                SendMany(producer, topic, options).accept(traced)
 
     async def flush(self) -> None:
         """Wait until everything accepted so far is stored or given up."""

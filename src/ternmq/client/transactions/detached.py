@@ -20,7 +20,7 @@ from ternmq.client.model.arguments import check_typed_options, check_value
 from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
 from ternmq.client.model.outgoing import SendOptions, listed_bodies
 from ternmq.client.model.times import shown
-from ternmq.client.tracing import TRACING, sending_many
+from ternmq.client.tracing import traced_list
 from ternmq.client.transactions.half_sender import HalfRows, HalfSender
 from ternmq.client.transactions.transaction import duration_ms
 from ternmq.core.errors import BadRequest
@@ -106,10 +106,8 @@ class Detached:
         self, topic: str, bodies: Sequence[Any], **options: Unpack[SendOptions]
     ) -> HalfReceipts:
         """Stage many; returns when they are safe. Raises `Fenced` when a later attempt began."""
-        if TRACING.tracer is not None:
-            with sending_many(TRACING.tracer, topic, listed_bodies(bodies), options) as traced:
-                return await self._stage(topic, self._sender.rows(traced, options))
-        return await self._stage(topic, self._sender.rows(bodies, options))
+        with traced_list(topic, listed_bodies(bodies), options) as traced:
+            return await self._stage(topic, self._sender.rows(traced, options))
 
     async def _stage(self, topic: str, rows: HalfRows) -> HalfReceipts:
         if not rows:

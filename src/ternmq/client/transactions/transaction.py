@@ -24,7 +24,7 @@ from ternmq.client.model.durations import seconds_of
 from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
 from ternmq.client.model.outgoing import SendOptions, listed_bodies
 from ternmq.client.model.times import shown
-from ternmq.client.tracing import TRACING, sending_many
+from ternmq.client.tracing import TRACING, traced_list
 from ternmq.client.transactions.half_sender import HalfRows, HalfSender, HalfTarget
 from ternmq.core.errors import (
     BadRequest,
@@ -151,10 +151,8 @@ class Transaction:
                 check_interval_ms=info.check_interval_ms,
                 checks_max=info.checks_max,
             )
-        if TRACING.tracer is not None:
-            with sending_many(TRACING.tracer, topic, listed_bodies(bodies), options) as traced:
-                return await self._stage(topic, self._sender.rows(traced, options), info)
-        return await self._stage(topic, self._sender.rows(bodies, options), info)
+        with traced_list(topic, listed_bodies(bodies), options) as traced:
+            return await self._stage(topic, self._sender.rows(traced, options), info)
 
     async def _stage(self, topic: str, rows: HalfRows, info: HalfInfo) -> HalfReceipts:
         if not rows:
