@@ -151,6 +151,9 @@ NUMBERS = {
     "TOPIC_KEY_REWRAP": 154,
     "WHO_AM_I": 170,
     "TOKEN_END": 171,
+    "ACCESS_KEY_SET": 175,
+    "ACCESS_KEY_LIST": 176,
+    "ACCESS_KEY_OPEN": 177,
 }
 
 

@@ -30,7 +30,15 @@ from ternmq.wire.inspection.rows import LeaseInfo, MessageState
 from ternmq.wire.inspection.sessions import SenderCount, SessionInfo
 from ternmq.wire.messages.dead_letters import DeadDone, DeadGroup
 from ternmq.wire.messages.groups import Group, HalfLine, LedgerLine
-from ternmq.wire.messages.limits import AccessToken, AppLimit, OwnRights, TokenCreated, User
+from ternmq.wire.messages.limits import (
+    AccessKey,
+    AccessToken,
+    AppLimit,
+    OpenedKey,
+    OwnRights,
+    TokenCreated,
+    User,
+)
 from ternmq.wire.messages.order_keys import GroupKeys, Placement
 from ternmq.wire.messages.read import Sought
 from ternmq.wire.messages.servers import Route
@@ -129,10 +137,15 @@ class Admin:
         return run(self._admin.groups(topic, group))
 
     def create_group(
-        self, topic: str, group: str, start: StartLike = "earliest", broker_group: str = ""
+        self,
+        topic: str,
+        group: str,
+        start: StartLike = "earliest",
+        broker_group: str = "",
+        exist_ok: bool = False,
     ) -> Group:
-        """Make a group, on every broker group."""
-        return run(self._admin.create_group(topic, group, start, broker_group))
+        """Make a group, on every broker group; with `exist_ok` one that is there stays as it is."""
+        return run(self._admin.create_group(topic, group, start, broker_group, exist_ok))
 
     def delete_group(self, topic: str, group: str) -> None:
         run(self._admin.delete_group(topic, group))
@@ -398,6 +411,24 @@ class Admin:
         """Give up the token by which this client came in: it is good for nothing afterwards, and
         its connections end within a second."""
         run(self._admin.end_token())
+
+    def create_access_key(self, user: str) -> AccessKey:
+        """A name and a secret by which RocketMQ clients come as this user, through a gateway. The
+        secret is told now, and never again."""
+        return run(self._admin.create_access_key(user))
+
+    def access_keys(self, user: str = "") -> list[AccessKey]:
+        """Access keys of one user or of all, without their secrets."""
+        return run(self._admin.access_keys(user))
+
+    def remove_access_key(self, user: str, key_id: str) -> list[AccessKey]:
+        """Nobody comes by it any more within a second; those that are left."""
+        return run(self._admin.remove_access_key(user, key_id))
+
+    def open_access_key(self, key_id: str, token_id: str = "") -> OpenedKey:
+        """What a gateway needs of a key: needs the right to grant `access-key:ID`. `token_id`: the
+        token that the caller has for its user already."""
+        return run(self._admin.open_access_key(key_id, token_id))
 
     def message_states(
         self, topic: str, sequences: Sequence[int], group: str = "", broker_group: str = ""

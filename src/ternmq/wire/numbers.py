@@ -128,6 +128,9 @@ class Command(IntEnum):
 
     WHO_AM_I = 170
     TOKEN_END = 171
+    ACCESS_KEY_SET = 175
+    ACCESS_KEY_LIST = 176
+    ACCESS_KEY_OPEN = 177
 
 
 class Flag(IntFlag):

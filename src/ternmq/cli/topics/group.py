@@ -210,6 +210,7 @@ def create(
     start: Annotated[str, typer.Option("--from", help=starts.HELP)] = "earliest",
     broker_group: BrokerGroup = "",
     make_topic: Create = False,
+    exist_ok: Annotated[bool, typer.Option(help="One that is there stays as it is.")] = False,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -220,7 +221,7 @@ def create(
     async def job(mq: "Client") -> Group:
         if not make_topic:
             await must_exist(mq, topic)
-        return await mq.admin.create_group(topic, group, where, broker_group)
+        return await mq.admin.create_group(topic, group, where, broker_group, exist_ok)
 
     made = use(url, job)
     if as_json:

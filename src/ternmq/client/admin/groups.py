@@ -17,7 +17,7 @@ from ternmq.client.model.arguments import typed_calls
 from ternmq.client.model.start import StartLike, make_start
 from ternmq.client.transport.admin_calls import AdminCalls
 from ternmq.client.transport.fan_out import named, not_answered
-from ternmq.core.errors import BadRequest
+from ternmq.core.errors import AlreadyExists, BadRequest
 from ternmq.wire.messages.groups import (
     Group,
     GroupCreate,
@@ -29,6 +29,7 @@ from ternmq.wire.messages.groups import (
     GroupSet,
     Ledger,
     LedgerLine,
+    Start,
 )
 from ternmq.wire.messages.limits import ConsumerPause
 from ternmq.wire.messages.order_keys import (
@@ -68,10 +69,24 @@ class GroupAdmin(AdminCalls):
         return sorted(found, key=lambda each: (each.broker_group, each.topic, each.name))
 
     async def create_group(
-        self, topic: str, group: str, start: StartLike = "earliest", broker_group: str = ""
+        self,
+        topic: str,
+        group: str,
+        start: StartLike = "earliest",
+        broker_group: str = "",
+        exist_ok: bool = False,
     ) -> Group:
-        """Make a group, on every broker group."""
+        """Make a group, on every broker group; with `exist_ok` one that is there stays as it is."""
         where = make_start(start)
+        try:
+            return await self._create_group(topic, group, where, broker_group)
+        except AlreadyExists:
+            if not exist_ok:
+                raise
+        await self._make_everywhere(topic, group)
+        return merged_group(await self.groups(topic, group))
+
+    async def _create_group(self, topic: str, group: str, where: Start, broker_group: str) -> Group:
         create = GroupCreate(topic=topic, group=group, start=where)
         if where.at != "sequence" and not broker_group:
             return await self._group_order(Command.GROUP_CREATE, create)

@@ -1,7 +1,6 @@
-"""Carries calls with the asyncio server of the package grpcio.
+"""Carries calls with the asyncio server of the package grpcio: the judge of our own transport.
 
-The first transport, and the oracle for others: it does what `rpc.http2.calls` asks of one. It takes
-plain text only, and costs several times what a call costs here.
+It does what `rpc.http2.calls` asks of one, takes plain text only, and costs several times as much.
 """
 
 import asyncio
