@@ -51,9 +51,8 @@ class FigureAdmin(AdminCalls):
         prefix: str = "",
         keys: list[tuple[str, str]] | None = None,
     ) -> dict[str, FiguresPage]:
-        """One page of groups or topics of each broker group, sorted and cut there: by name, or the
-        worst first (groups: age, ready, dead, rate; topics: rate, refused). `keys`: these groups
-        (topic, group) or topics (topic, "") and no others. With all their sums."""
+        """One page of groups or topics of each broker group, cut there, and sums of all: by name,
+        or the worst first (age, ready, dead, rate; topics: rate, refused); or only `keys`."""
         wanted = FiguresPageFind(
             kind=kind, sort=sort, after=after, limit=limit, prefix=prefix, keys=keys or []
         )
@@ -69,8 +68,7 @@ class FigureAdmin(AdminCalls):
         }
 
     async def group_times(self, topic: str, group: str) -> WaitAndHandle:
-        """How long messages of a group waited and were worked on: lately, and since the brokers
-        started. Counted by brokers in buckets, so shares of messages are exact to the bucket."""
+        """How long messages of a group waited and were worked on, lately and ever, in buckets."""
         wanted = GroupNamed(topic=topic, group=group)
         try:
             answers = await self._fan_out.ask(Command.GROUP_TIMES, wanted, GroupTimes)
