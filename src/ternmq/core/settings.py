@@ -107,10 +107,12 @@ class Setting:
         match self.default:
             case bool():
                 return "true or false"
-            case int() | float() if isinstance(value, int | float) and self.limits is not None:
+            case int() if type(value) is int and self.limits is not None:
                 return "{} to {}".format(*self.limits)
             case int():
                 return "a whole number"
+            case float() if type(value) in (int, float) and self.limits is not None:
+                return "{} to {}".format(*self.limits)
             case float():
                 return "a number"
             case tuple():
