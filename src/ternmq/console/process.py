@@ -233,5 +233,5 @@ class QuietServer(uvicorn.Server):
             self.stop()
 
     def stop(self) -> None:
-        """It ends soon; whoever runs `serve` sees when."""
+        """End `serve` soon."""
         self.should_exit = True
