@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Literal
 
 from ternmq.core.errors import BadConfig
 from ternmq.core.units import DAY_MS
 from ternmq.rpc.address import is_loopback, join_address
+from ternmq.security.tls.certificate_files import CertificateFiles
 
 DELAY_MS_MAX = 731 * DAY_MS
 POLL_MS = 10_000
@@ -31,6 +33,9 @@ class GatewayConfig:
     """What push consumers are told to wait for messages."""
     topic_aliases: Mapping[str, str] = field(default_factory=dict)
     group_aliases: Mapping[str, str] = field(default_factory=dict)
+    certificate_file: str = ""
+    """What is shown to clients that speak TLS; empty: one that is made at every start."""
+    key_file: str = ""
 
     def __post_init__(self) -> None:
         if not is_loopback(self.host):
@@ -38,10 +43,21 @@ class GatewayConfig:
                 f"host is {self.host!r}: calls from elsewhere would come in unproved and in the "
                 "clear. The gateway listens on loopback only: use 127.0.0.1"
             )
+        _ = self.certificate_files  # Raises where one of the two is missing.
         if not 0 < self.delay_ms_max <= DELAY_MS_MAX:
             raise BadConfig(f"delay_ms_max is {self.delay_ms_max}; it can be 1 to {DELAY_MS_MAX}")
         if not 100 <= self.poll_ms <= 60_000:
             raise BadConfig(f"poll_ms is {self.poll_ms}; it can be 100 to 60000")
+
+    @property
+    def certificate_files(self) -> CertificateFiles | None:
+        """None: none was given."""
+        if not (self.certificate_file or self.key_file):
+            return None
+        return CertificateFiles(
+            certificate=Path(self.certificate_file) if self.certificate_file else None,
+            key=Path(self.key_file) if self.key_file else None,
+        )
 
     @property
     def address(self) -> str:
