@@ -8,6 +8,7 @@ No call ends the process.
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from ternmq.client.client import Client
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.gateway.handlers.context import GatewayContext, put_status
@@ -63,6 +64,11 @@ class GatewayRouter:
                 kind=CallKind.BOTH_WAYS, request_size_max=SMALL, both_ways=self._stream
             ),
         }
+
+    @property
+    def mq(self) -> Client:
+        """By which it is in the cluster."""
+        return self._gateway.mq
 
     def method(self, path: str) -> CalledMethod | None:
         if not path.startswith(SERVICE):

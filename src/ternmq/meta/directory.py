@@ -34,8 +34,8 @@ from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
 from ternmq.discovery.hidden_topics import (
-    KEY_PREFIX,
     ORIGIN_PREFIX,
+    SECRET_PREFIXES,
     TOLD_PREFIXES,
     refused_topic,
 )
@@ -161,7 +161,7 @@ class MetaDirectory(TopicTable, StandingTable):
         says where dead letters are from."""
         if len(self._topics) < self._topics_max:
             return len(self._topics)
-        return sum(not name.startswith((KEY_PREFIX, ORIGIN_PREFIX)) for name in self._topics)
+        return sum(not name.startswith((ORIGIN_PREFIX, *SECRET_PREFIXES)) for name in self._topics)
 
     async def change_topic(self, name: str, change: Change) -> Topic:
         """Replace a topic's settings, durably; everybody who looks it up sees them at once."""
@@ -182,7 +182,7 @@ class MetaDirectory(TopicTable, StandingTable):
         return (await asyncio.shield(self._changed(delete, self._drop_topics)))[-1]
 
     def _put_topic(self, topic: Topic) -> None:
-        self._topics[topic.name] = topic
+        self._put(topic)
         self._tell_changed(topic)
 
     def _made_topics(self, topics: Sequence[Topic]) -> None:
@@ -191,7 +191,7 @@ class MetaDirectory(TopicTable, StandingTable):
 
     def _add_topics(self, topics: Sequence[Topic]) -> None:
         for topic in topics:
-            self._topics[topic.name] = topic
+            self._put(topic)
             if _in_routes(topic.settings) or topic.name.startswith(TOLD_PREFIXES):
                 self._tell_changed(topic)
 

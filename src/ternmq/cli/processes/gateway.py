@@ -40,6 +40,12 @@ def serve(
         typer.Option(metavar="PATTERN", help="New groups named so are ordered (FIFO); repeat it."),
     ] = None,
     start: Annotated[StartFlag, typer.Option(help="Where new groups begin.")] = StartFlag.EARLIEST,
+    access_keys: Annotated[
+        bool,
+        typer.Option(
+            help="Clients sign their calls ('tern access-key create'); each comes as its user."
+        ),
+    ] = False,
     topic_alias: Annotated[
         list[str] | None,
         typer.Option(metavar="ALIAS=TOPIC", help="What clients call a topic; repeat it."),
@@ -70,6 +76,7 @@ def serve(
         port=port,
         ordered_groups=tuple(ordered or ()),
         start="latest" if start is StartFlag.LATEST else "earliest",
+        access_keys=access_keys,
         topic_aliases=_aliases(topic_alias),
         group_aliases=_aliases(group_alias),
         certificate_file=str(tls_certificate or ""),
