@@ -61,7 +61,7 @@ class MaskRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ShownContent(msgspec.Struct, frozen=True):
-    """What somebody sees of a message."""
+    """The content of a message as one person sees it."""
 
     body: bytes
     properties: dict[str, Any]
@@ -251,7 +251,7 @@ class MaskedView:
 
 
 def _rule(name: str, body: bytes) -> MaskRule:
-    """A mask that cannot be read hides everything everywhere, until somebody mends it."""
+    """A mask that cannot be read hides everything everywhere, until it is mended."""
     try:
         rule = msgspec.json.decode(body, type=MaskRule)
         rule.check()
