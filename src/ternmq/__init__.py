@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ternmq.client.model.message import Message, MessageBatch
     from ternmq.client.model.receipt import BatchReceipt, Receipt, SendStatus
     from ternmq.client.producing.send_buffer import Stats
+    from ternmq.client.producing.send_many import outgoing
     from ternmq.client.producing.send_once import OnceReceipt
     from ternmq.client.reading.find import Finding
     from ternmq.client.reading.reader import Reader
@@ -166,6 +167,7 @@ __all__ = [
     "Verdict",
     "VersionMismatch",
     "connect",
+    "outgoing",
     "sync",
 ]
 
@@ -189,6 +191,7 @@ _HOMES = {
     "ternmq.client.model.message": ("Message", "MessageBatch"),
     "ternmq.client.model.receipt": ("BatchReceipt", "Receipt", "SendStatus"),
     "ternmq.client.producing.send_buffer": ("Stats",),
+    "ternmq.client.producing.send_many": ("outgoing",),
     "ternmq.client.producing.send_once": ("OnceReceipt",),
     "ternmq.client.reading.find": ("Finding",),
     "ternmq.client.reading.reader": ("Reader",),

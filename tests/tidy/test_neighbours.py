@@ -23,7 +23,6 @@ AWAY_FROM_ITS_IMPORTER = {
     },
     "A job over what its package keeps; `tern` runs it.": {
         "backup/restore",
-        "backup/verify",
         "pipeline/archive/job",
         "pipeline/archive/repair",
         "pipeline/archive/search",

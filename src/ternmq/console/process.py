@@ -199,7 +199,7 @@ async def serving_console(config: ConsoleConfig, clock: Clock) -> AsyncIterator[
                 yield config.origin
         finally:
             await site.end_streams()
-            server.should_exit = True
+            server.stop()
             await asyncio.wait([serving])
 
 
@@ -235,4 +235,8 @@ class QuietServer(uvicorn.Server):
         try:
             await super().startup(sockets)
         except SystemExit:
-            self.should_exit = True
+            self.stop()
+
+    def stop(self) -> None:
+        """End `serve` soon."""
+        self.should_exit = True

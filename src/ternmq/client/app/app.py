@@ -8,11 +8,12 @@
     app.run()
 
 It is a `Router` that runs. `subscriber.py` checks what a decorator asks for, `parameters.py` what a
-handler's parameters get, `handler_pool.py` runs handlers, `handler_loop.py` feeds them. `lifespan=`
-is entered first, before anybody is connected to, so that what answers a health check does not wait
-for a broker; `on_startup` functions run with the client at hand, before the first message is taken.
-SIGINT and SIGTERM drain: no more is taken, running handlers may finish within `drain_timeout`, the
-rest is given back, acks are flushed. A second signal does not wait.
+handler's parameters get, `handler_pool.py` runs handlers, `handler_loop.py` feeds them; those of
+`app.broadcast` are in `broadcast_handler.py`. `lifespan=` is entered first, before anybody is
+connected to, so that what answers a health check does not wait for a broker; `on_startup` functions
+run with the client at hand, before the first message is taken. SIGINT and SIGTERM drain: no more is
+taken, running handlers may finish within `drain_timeout`, the rest is given back, acks are flushed.
+A second signal does not wait.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
+from ternmq.client.app.broadcast_handler import BroadcastHandler, BroadcastLoop
 from ternmq.client.app.handler_loop import HandlerLoop
 from ternmq.client.app.handler_pool import make_pool
 from ternmq.client.app.handler_run import HandlerRun, Publish
@@ -38,6 +40,7 @@ from ternmq.client.config import ConnectOptions, make_config
 from ternmq.client.consuming.consumer import Consumer
 from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.outgoing import SendOptions
+from ternmq.client.reading.broadcast import Broadcast, BroadcastOptions, check_broadcast
 from ternmq.client.transport.attempts import Attempts
 from ternmq.core.errors import BadRequest, Closed, TernError
 from ternmq.core.log import get_logger
@@ -86,8 +89,10 @@ class App(Router):
         self._at_stop: list[Hook] = []
         self._stop: asyncio.Event | None = None
         """In `run`: until then servers that are away are waited for."""
+        self._broadcasts: list[BroadcastHandler] = []
         self._stack: AsyncExitStack | None = None
         self._handler_loops: list[HandlerLoop] = []
+        self._broadcast_loops: list[BroadcastLoop] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry = asyncio.Event()
         self._mq: Client | None = None
@@ -115,6 +120,18 @@ class App(Router):
         prefetch, filter, ordered, …).
         """
         return super().subscriber(topics, group=group, **options)
+
+    def broadcast(self, topic: str, **options: Unpack[BroadcastOptions]) -> Callable[[H], H]:
+        """Register a handler that every instance of this app calls for every message of a topic,
+        one at a time. Options as of `mq.broadcast` (position, tag, filter, codec, …). There is
+        nothing to settle, and no retry: what it raises is logged."""
+        check_broadcast(topic, options)
+
+        def register(handler: H) -> H:
+            self._broadcasts.append(BroadcastHandler.of(handler, topic, options))
+            return handler
+
+        return register
 
     def on_startup(self, function: F) -> F:
         """Call this function (plain or async, without arguments) whenever the app has connected,
@@ -265,6 +282,12 @@ class App(Router):
             stack.callback(limits.stop)
             run = HandlerRun(subscriber, pool, self._publish(mq, subscriber))
             self._handler_loops.append(HandlerLoop(consumer, subscriber, run, limits))
+        for handler in self._broadcasts:
+            every = await self._when_there(partial(self._read_along, mq, handler), stack)
+            self._broadcast_loops.append(BroadcastLoop(every, handler))
+        for broadcast_loop, handler in zip(self._broadcast_loops, self._broadcasts, strict=True):
+            name = f"tern-{handler.topic}"
+            self._tasks.append(asyncio.create_task(broadcast_loop.run(), name=name))
         for handler_loop, subscriber in zip(self._handler_loops, subscribers, strict=True):
             self._tasks.append(
                 asyncio.create_task(handler_loop.run(), name=f"tern-{subscriber.group}")
@@ -282,6 +305,12 @@ class App(Router):
     async def _join(self, mq: Client, subscriber: Subscriber, stack: AsyncExitStack) -> Consumer:
         consumer = mq.consumer(subscriber.topics, group=subscriber.group, **subscriber.options)
         return await stack.enter_async_context(consumer)
+
+    async def _read_along(
+        self, mq: Client, handler: BroadcastHandler, stack: AsyncExitStack
+    ) -> Broadcast:
+        every = mq.broadcast(handler.topic, **handler.options)
+        return await stack.enter_async_context(every)
 
     async def _when_there(
         self, begin: Callable[[AsyncExitStack], Coroutine[Any, Any, T]], stack: AsyncExitStack
@@ -306,7 +335,7 @@ class App(Router):
 
     def _disconnected(self) -> None:
         self._mq = None
-        self._handler_loops, self._tasks = [], []
+        self._handler_loops, self._broadcast_loops, self._tasks = [], [], []
 
     async def stop(self) -> None:
         """Take no more messages, wait for running handlers, flush, leave; raises what failed."""
@@ -314,14 +343,13 @@ class App(Router):
         if stack is None:
             return
         tasks, self._tasks = self._tasks, []
-        handler_loops, self._handler_loops = self._handler_loops, []
+        loops: list[HandlerLoop | BroadcastLoop] = [*self._handler_loops, *self._broadcast_loops]
+        self._handler_loops, self._broadcast_loops = [], []
         for task in tasks:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         until = asyncio.get_running_loop().time() + self._drain_timeout
-        await asyncio.gather(
-            *(handler_loop.drain(until, self._hurry) for handler_loop in handler_loops)
-        )
+        await asyncio.gather(*(loop.drain(until, self._hurry) for loop in loops))
         async with stack:
             for function in self._at_stop:
                 await _call_hook(function)

@@ -47,18 +47,24 @@ class BroadcastOptions(TypedDict, total=False):
     from_: Literal["master", "replica"]
 
 
+def check_broadcast(topic: str, options: BroadcastOptions) -> None:
+    """Raises what is wrong with a call."""
+    check_value("topic", topic, str)
+    check_name("topic", plain_name(topic))
+    check_typed_options("broadcast", options, BroadcastOptions, but=("codec", "from_"))
+    from_replica(options.get("from_", "master"))
+    find_codec(options.get("codec"))
+    parse_filter(options.get("tag", ""), options.get("filter", ""))
+
+
 class Broadcast:
     """One instance that reads along. Use it in `async with`."""
 
     def __init__(
         self, cluster: Cluster, topic: str, options: BroadcastOptions, config: ClientConfig
     ) -> None:
-        check_value("topic", topic, str)
-        check_name("topic", plain_name(topic))
-        check_typed_options("broadcast", options, BroadcastOptions, but=("codec", "from_"))
+        check_broadcast(topic, options)
         self._from_replica = from_replica(options.get("from_", "master"))
-        find_codec(options.get("codec"))
-        parse_filter(options.get("tag", ""), options.get("filter", ""))
         self._cluster = cluster
         self._topic = topic
         self._options = options

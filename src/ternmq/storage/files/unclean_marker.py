@@ -15,7 +15,16 @@ ACKS_FROM_MEMORY = b"what it answered for may not have been on its disk\n"
 def note(disk: Disk, paths: Paths, *, acks_from_memory: bool, keep: bool = False) -> None:
     """A store is, or was, open here; blocks. With `keep`, one that acked from memory still did."""
     acks_from_memory = acks_from_memory or (keep and crashed_with_acks_from_memory(disk, paths))
-    disk.write_atomic(paths.unclean, PLAIN + (ACKS_FROM_MEMORY if acks_from_memory else b""))
+    content = PLAIN + (ACKS_FROM_MEMORY if acks_from_memory else b"")
+    if not disk.exists(paths.unclean) or disk.read(paths.unclean) != content:
+        disk.write_atomic(paths.unclean, content)
+
+
+def remove(disk: Disk, paths: Paths) -> None:
+    """The store was closed in order; blocks."""
+    if disk.exists(paths.unclean):
+        disk.unlink(paths.unclean)
+        disk.sync_dir(paths.directory)
 
 
 def crashed_with_acks_from_memory(disk: Disk, paths: Paths) -> bool:

@@ -1,6 +1,6 @@
 """Programs that fork with a connected client, run by `test_fork.py` as processes of their own.
 
-    python -m tests.integration.client.fork_programs HOW URL
+    python -m tests.integration.sync.fork_programs HOW URL
 
 Each prints one JSON line per process: who it is, the ids of what it sent, and which of the sockets
 to the node it has open. What is shared with another process would show in both.

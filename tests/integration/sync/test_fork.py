@@ -11,8 +11,8 @@ import pytest
 
 import ternmq
 from ternmq.core.ids import id_from_text
-from tests.integration.client.fork_programs import CHILDREN, MESSAGES, TOPIC
 from tests.integration.processes import Node, clean_environment
+from tests.integration.sync.fork_programs import CHILDREN, MESSAGES, TOPIC
 from tests.integration.verifiable_clients import balanced, whole_topic
 
 SEQUENCE_BITS = 40
@@ -20,7 +20,7 @@ SEQUENCE_BITS = 40
 
 def run(how: str, node: Node) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.integration.client.fork_programs", how, node.url],
+        [sys.executable, "-m", "tests.integration.sync.fork_programs", how, node.url],
         capture_output=True,
         timeout=60,
         env=clean_environment(),
