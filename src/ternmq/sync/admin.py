@@ -14,6 +14,7 @@ from ternmq.client.admin.drain import DrainProgress
 from ternmq.client.admin.merge_answers import ResetDone
 from ternmq.client.admin.replay import Replay, ReplayProgress
 from ternmq.client.inspection.rows import LEASES_LIMIT, PAGES_MAX, Trace, WaitingMessages
+from ternmq.client.inspection.times import WaitAndHandle
 from ternmq.client.model.durations import Duration
 from ternmq.client.model.start import StartLike
 from ternmq.client.transactions.half_sender import HalfWanted
@@ -489,7 +490,10 @@ class Admin:
         prefix: str = "",
         keys: list[tuple[str, str]] | None = None,
     ) -> dict[str, FiguresPage]:
-        """One page of groups or topics of each broker group, sorted and cut there: by name, or the
-        worst first (groups: age, ready, dead, rate; topics: rate, refused). `keys`: these groups
-        (topic, group) or topics (topic, "") and no others. With all their sums."""
+        """One page of groups or topics of each broker group, cut there, and sums of all: by name,
+        or the worst first (age, ready, dead, rate; topics: rate, refused); or only `keys`."""
         return run(self._admin.figures_page(kind, sort, after, limit, prefix, keys))
+
+    def group_times(self, topic: str, group: str) -> WaitAndHandle:
+        """How long messages of a group waited and were worked on, lately and ever, in buckets."""
+        return run(self._admin.group_times(topic, group))
