@@ -1,11 +1,13 @@
 """What people order about jobs: begin one, stop it, take back what it sent. See `action_steps`."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from ternmq.api.action_steps import ActionDone, Arguments
 from ternmq.client.client import Client
 from ternmq.client.reading.letters import DeadLetterChoice
+from ternmq.client.reading.written_start import parse_start
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.jobs.job import KeptJob
 from ternmq.jobs.job_admin import JobAdmin
@@ -70,6 +72,29 @@ async def _resend_preview(mq: Client, given: Mapping[str, Any]) -> ActionDone:
         text += f". {again:,} of them were sent again before and died again"
     facts = {"letters": count, "sent again before": again, "topics": topics, "rate": rate}
     return ActionDone(text=text, facts=facts, done=False)
+
+
+async def replay_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
+    """Copy messages of a stretch of time into one group alone."""
+    order: Mapping[str, str] = {name: arguments[name] for name in OF_ORDER if name in arguments}
+    given = {name: value for name, value in arguments.items() if name not in OF_ORDER}
+    checked = check_arguments("replay", given)
+    now = datetime.now(UTC)
+    start = parse_start(checked.get("start", "earliest"), now=now)
+    end = parse_start(checked.get("end", "latest"), now=now)
+    if dry:
+        begins = await mq.admin.seek_all(checked["topic"], start)
+        ends = await mq.admin.seek_all(checked["topic"], end)
+        rows = sum(max(0, ends[name].sequence - begins[name].sequence) for name in begins)
+        chosen = bool(checked.get("filter") or checked.get("tag"))
+        what = f"those of {rows:,} messages that pass" if chosen else f"{rows:,} messages"
+        rate = f", {checked['rate']:,} a second" if checked.get("rate") else ""
+        text = f"{what} would be copied into group {checked['into']} alone{rate}"
+        return ActionDone(text=text, facts={"messages": rows}, done=False)
+    wait_s = _seconds(order.get("wait_s", ""))
+    by, reason = order.get("by", ""), order.get("reason", "")
+    job = await JobAdmin(mq).order("replay", checked, by=by, reason=reason, wait_s=wait_s)
+    return ActionDone(text=f"job {job.id} begins in {wait_s:g} s", facts={"job": job.id})
 
 
 async def stop_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:

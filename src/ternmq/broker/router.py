@@ -168,6 +168,7 @@ class BrokerRouter:
             Command.STATUS: now(StatusQuery, to.status.status),
             Command.TOPIC_FIGURES: later(TopicFiguresFind, to.stats.topics),
             Command.GROUP_FIGURES: later(groups.GroupFind, to.stats.groups),
+            Command.GROUP_TIMES: now(groups.GroupNamed, to.stats.times),
             Command.FIND: later(Find, to.lookup.find),
             Command.READ_DELIVERIES: later(read.DeliveriesRead, to.delivery_records.read),
             Command.ROW_STATE: later(rows.MessageStateFind, to.row_looks.states),

@@ -182,6 +182,50 @@ def columns(
     )
 
 
+def spread(bounds_s: Sequence[float], counts: Sequence[int], *, label: str) -> Markup:
+    """How many took how long, as columns: those buckets that have any, and all between them."""
+    there = [at for at, count in enumerate(counts) if count]
+    if not there:
+        return Markup("")
+    shown = range(there[0], there[-1] + 1)
+    width, height, each = 440, 84, min(64.0, 440 / len(shown))
+    top, parts = max(counts), list[str]()
+    for place, at in enumerate(shown):
+        ends = at < len(bounds_s)
+        words = f"≤ {brief_time(bounds_s[at])}" if ends else f"> {brief_time(bounds_s[-1])}"
+        tall = max(2.0, 60 * counts[at] / top) if counts[at] else 0.0
+        x = place * each
+        parts.append(
+            f'<rect class="column" x="{x + 1:.1f}" y="{64 - tall:.1f}" width="{each - 2:.1f}" '
+            f'height="{tall:.1f}"><title>{escape(words)}: {number(counts[at])}</title></rect>'
+        )
+        if place % -(-len(shown) // 8) == 0:
+            parts.append(f'<text class="tick" x="{x + 1:.1f}" y="80">{escape(words)}</text>')
+    line = f'<line class="grid" x1="0" x2="{width}" y1="64" y2="64"/>'
+    return Markup(
+        f'<svg class="spread" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{escape(label)}">{line}{"".join(parts)}</svg>'
+    )
+
+
+def brief_time(seconds: float) -> str:
+    """In one unit: 5 ms, 2.5 s, 30 min."""
+    for factor, unit in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s")):
+        if seconds >= factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds * 1000:.3g} ms"
+
+
+def share_bar(part: float, whole: float, label: str) -> Markup:
+    """A share that is neither good nor bad."""
+    full = 100 * part / whole if whole else 0.0
+    return Markup(
+        f'<svg class="gauge" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(label)}"><rect class="gauge-back" width="100" height="6"/>'
+        f'<rect class="column" width="{min(100.0, full):.1f}" height="6"/></svg>'
+    )
+
+
 def gauge(part: float, whole: float, label: str) -> Markup:
     """A share as one bar."""
     full = 100 * part / whole if whole else 0.0

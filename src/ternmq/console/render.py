@@ -72,7 +72,7 @@ class Renderer:
         )
         names = ("number", "short", "rate", "size", "duration", "moment", "iso", "share", "plural")
         self._templates.filters |= {name: getattr(formats, name) for name in names}
-        drawn = ("spark", "flow_chart", "ledger_bars", "columns", "gauge")
+        drawn = ("spark", "flow_chart", "ledger_bars", "columns", "gauge", "share_bar")
         self._templates.globals |= {name: getattr(charts, name) for name in drawn}
         self._templates.globals |= {
             "ago": formats.ago,

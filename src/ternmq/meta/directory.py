@@ -182,7 +182,7 @@ class MetaDirectory(TopicTable, StandingTable):
         return (await asyncio.shield(self._changed(delete, self._drop_topics)))[-1]
 
     def _put_topic(self, topic: Topic) -> None:
-        self._topics[topic.name] = topic
+        self._put(topic)
         self._tell_changed(topic)
 
     def _made_topics(self, topics: Sequence[Topic]) -> None:
@@ -191,7 +191,7 @@ class MetaDirectory(TopicTable, StandingTable):
 
     def _add_topics(self, topics: Sequence[Topic]) -> None:
         for topic in topics:
-            self._topics[topic.name] = topic
+            self._put(topic)
             if _in_routes(topic.settings) or topic.name.startswith(TOLD_PREFIXES):
                 self._tell_changed(topic)
 

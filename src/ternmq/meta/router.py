@@ -439,16 +439,13 @@ class MetaRouter:
     def _find_topics(self, find: TopicFind, peer: Peer) -> bytes:
         """Identities are told to servers only, other topics to those who may see them."""
         own, shown = find.prefix.startswith("%"), shown_to(peer)
-        names = sorted(
-            topic.name
-            for topic in self._directory.topics()
-            if topic.name > find.after
-            and topic.name.startswith(find.prefix)
-            and (own or not topic.name.startswith("%"))
-            and shown(topic.name)
-        )
-        chosen = names[: find.limit] if find.limit > 0 else names
-        topics = [topic for name in chosen if (topic := self._directory.topic(name)) is not None]
+        topics: list[Topic] = []
+        for name in self._directory.names_from(max(find.prefix, find.after)):
+            if not name.startswith(find.prefix) or (find.limit and len(topics) == find.limit):
+                break
+            topic = self._directory.topic(name)
+            if topic is not None and name > find.after and (own or name[:1] != "%") and shown(name):
+                topics.append(topic)
         answer = pack(Topics(topics=topics))
         if len(answer) > FRAME_SIZE_MAX:
             raise TooLarge(

@@ -14,6 +14,7 @@ from ternmq.client.admin.drain import DrainProgress
 from ternmq.client.admin.merge_answers import ResetDone
 from ternmq.client.admin.replay import Replay, ReplayProgress
 from ternmq.client.inspection.rows import LEASES_LIMIT, PAGES_MAX, Trace, WaitingMessages
+from ternmq.client.inspection.times import WaitAndHandle
 from ternmq.client.model.durations import Duration
 from ternmq.client.model.start import StartLike
 from ternmq.client.transactions.half_sender import HalfWanted
@@ -152,7 +153,8 @@ class Admin:
     def set_group(self, topic: str, group: str, **changes: Any) -> Group:
         """Change settings: retry, attempts_max, ordered_attempts_max, paused, rate, bytes_rate,
         in_flight_max, consumer_in_flight_max, backlog_alarm, dead_letter_keep_ms, on_failure,
-        priority. 0 is no limit. Rates and limits are those of each broker group."""
+        priority, order. 0 is no limit. Rates and limits are those of each broker group. With order
+        "keys" (or "none") only consumers that are ordered (or not) may join; empty: either may."""
         return run(self._admin.set_group(topic, group, **changes))
 
     def group_keys(self, topic: str, group: str) -> GroupKeys:
@@ -489,7 +491,10 @@ class Admin:
         prefix: str = "",
         keys: list[tuple[str, str]] | None = None,
     ) -> dict[str, FiguresPage]:
-        """One page of groups or topics of each broker group, sorted and cut there: by name, or the
-        worst first (groups: age, ready, dead, rate; topics: rate, refused). `keys`: these groups
-        (topic, group) or topics (topic, "") and no others. With all their sums."""
+        """One page of groups or topics of each broker group, cut there, and sums of all: by name,
+        or the worst first (age, ready, dead, rate; topics: rate, refused); or only `keys`."""
         return run(self._admin.figures_page(kind, sort, after, limit, prefix, keys))
+
+    def group_times(self, topic: str, group: str) -> WaitAndHandle:
+        """How long messages of a group waited and were worked on, lately and ever, in buckets."""
+        return run(self._admin.group_times(topic, group))

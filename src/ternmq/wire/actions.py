@@ -113,6 +113,7 @@ ACTIONS: dict[Command, Action] = {
     Command.TOPIC_FIGURES: Action.DESCRIBE,
     Command.GROUP_FIGURES: Action.DESCRIBE,
     Command.FIGURES_PAGE: Action.DESCRIBE,
+    Command.GROUP_TIMES: Action.DESCRIBE,
     Command.LEASES: Action.DESCRIBE,
     Command.SENDERS: Action.DESCRIBE,
     Command.MEMBER_LEAD: Action.CLUSTER,

@@ -119,6 +119,7 @@ class Command(IntEnum):
     DOC_PUT = 142
     DOC_DELETE = 143
     FIGURES_PAGE = 144
+    GROUP_TIMES = 145
     TOPIC_KEY_MAKE = 150
     TOPIC_KEY_FIND = 151
     TOPIC_KEY_LIST = 152

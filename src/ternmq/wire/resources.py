@@ -145,6 +145,7 @@ RESOURCES: dict[Command, Finder] = {
     Command.WAITING: _named(rows.WaitingFind, topic="topic"),
     Command.TRACE: _named(trace.TraceFind, topic="topic"),
     Command.LEASES: _named(rows.LeaseFind, topic="topic"),
+    Command.GROUP_TIMES: _named(groups.GroupNamed, topic="topic"),
     Command.SENDERS: _named(sessions.SenderFind, topic="topic"),
     Command.SESSIONS: _whole_cluster,
     Command.FIGURES: _whole_cluster,

@@ -31,7 +31,7 @@ class Table(TopicTable):
             created_at_ms=0,
             settings=settings or TopicSettings(),
         )
-        self._topics[name] = topic
+        self._put(topic)
         self._tell_changed(topic)
 
     def drop(self, name: str) -> None:

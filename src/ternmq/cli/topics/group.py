@@ -11,8 +11,9 @@ from ternmq.cli.terminal.output import say, show_facts, show_json, show_table, u
 from ternmq.cli.terminal.partial_answers import BrokerGroup, end_incomplete, use_tolerant
 from ternmq.cli.topics import group_replay, group_reset, limit
 from ternmq.cli.topics.topic_keep import shown_duration
-from ternmq.cli.topics.watch import Watch, show_again, shown_age, shown_rates
+from ternmq.cli.topics.watch import Watch, show_again, shown_age, shown_rates, shown_times
 from ternmq.client.admin.merge_answers import differing, merged_figures, merged_group, merged_groups
+from ternmq.client.inspection.times import TimeSpread, WaitAndHandle
 from ternmq.client.reading import written_start as starts
 from ternmq.client.transport.fan_out import not_answered
 from ternmq.core.errors import BadRequest, GroupNotFound
@@ -96,13 +97,15 @@ def show(
         if not each:
             raise not_answered(admin.missing, [])
         figures = merged_figures(await admin.group_figures(topic, group))
-        return each, figures, await admin.group_keys(topic, group)
+        keys, times = await admin.group_keys(topic, group), await admin.group_times(topic, group)
+        return each, figures, keys, times
 
     def show_it(seen: GroupsSeen) -> None:
-        each, figures, keys = seen
+        each, figures, keys, times = seen
         if as_json:
             parts = [{"broker_group": one.broker_group, "ledger": one.ledger} for one in each]
             fields = _fields(merged_group(each)) | {"figures": figures, "keys": keys}
+            fields |= {"wait": _times(times.wait), "handle": _times(times.handle)}
             show_json(fields | {"broker_groups": parts}, indent=None if watch else 2)
         else:
             _show(*seen)
@@ -110,11 +113,18 @@ def show(
     show_again(url, look, show_it, watch=watch)
 
 
-GroupsSeen = tuple[list[Group], list[GroupFigures], GroupKeys]
-"""The group on each broker group, its lanes, its order keys."""
+GroupsSeen = tuple[list[Group], list[GroupFigures], GroupKeys, WaitAndHandle]
+"""The group on each broker group, its lanes, its order keys, how long its messages take."""
 
 
-def _show(each: list[Group], figures: list[GroupFigures], keys: GroupKeys) -> None:
+def _times(seen: TimeSpread) -> dict[str, object]:
+    shares = {"p50_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}
+    return {"messages": seen.rows} | {name: seen.within(each) for name, each in shares.items()}
+
+
+def _show(
+    each: list[Group], figures: list[GroupFigures], keys: GroupKeys, times: WaitAndHandle
+) -> None:
     found = merged_group(each)
     paused = found.settings.paused_sessions
     others = differing(each)
@@ -132,6 +142,8 @@ def _show(each: list[Group], figures: list[GroupFigures], keys: GroupKeys) -> No
             ),
             **{_title(lane): _backlog(lane) for lane in figures},
             "delivered": shown_rates(figures[0].delivered) if figures else "-",
+            "wait": shown_times(times.wait, times.wait_ever),
+            "handle": shown_times(times.handle, times.handle_ever),
             "consumers": len(found.members),
             **_settings(found),
             **({"other settings": f"on {', '.join(others)}"} if others else {}),
@@ -261,6 +273,13 @@ def change(
     priority: Annotated[
         str | None, typer.Option(metavar="on|off", help="Hand out higher priorities first.")
     ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(
+            metavar="keys|none|any",
+            help="Consumers must be ordered by key, must not be, or may be as they like.",
+        ),
+    ] = None,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -280,6 +299,7 @@ def change(
         dead_letter_keep_ms=_keep_ms(dead_keep),
         on_failure=on_failure,
         priority=_on_or_off(priority),
+        order="" if order == "any" else order,
         **limit.rates(rate, bytes_rate),
     )
 
@@ -384,7 +404,7 @@ def _settings(group: Group) -> dict[str, object]:
         "state": "paused" if settings.paused else "running",
         "retry": settings.retry,
         "attempts": limit or "no limit",
-        "order": "by order key" if group.ordered else "none",
+        "order": "by order key" if group.ordered or settings.order == "keys" else "none",
         "on failure": settings.on_failure,
         "priority": "higher ones first" if settings.priority else "none",
         "filter": group.filter or "none",

@@ -9,13 +9,14 @@ are daemons, so a program whose handler hangs can end.
 
 import asyncio
 import threading
+from contextvars import Context, copy_context
 from queue import SimpleQueue
 from typing import Any, Protocol
 
 from ternmq.client.app.subscriber import HandlerFunction, Subscriber, is_coroutine
 
 Unit = Any  # A `Message` or a `MessageBatch`.
-QueuedUnit = tuple[Unit, "asyncio.Future[Any]"]
+QueuedUnit = tuple[Unit, "asyncio.Future[Any]", Context]
 
 
 class TimedOut(Exception):
@@ -84,7 +85,7 @@ class Threads:
             self._started += 1
             name = f"{self._name}-{self._started}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
-        self._queue.put((unit, done))
+        self._queue.put((unit, done, copy_context()))  # The span around it is current there too.
         await asyncio.wait([done], timeout=self._timeout)
         if not done.done():
             assert self._timeout is not None
@@ -103,11 +104,11 @@ class Threads:
 
     def _work(self) -> None:
         while (work := self._queue.get()) is not None:
-            unit, done = work
+            unit, done, context = work
             error: Exception | None = None
             result = None
             try:
-                result = self._handler(unit)
+                result = context.run(self._handler, unit)
             except Exception as raised:
                 error = raised
             except BaseException as raised:  # A thread that ends would take its slot with it.
@@ -118,7 +119,7 @@ class Threads:
                 self._loop.call_soon_threadsafe(_finish, done, result, error)
             except RuntimeError:
                 return  # The loop is closed: the program ends.
-            del work, unit, done, result, error  # Not kept while waiting for the next.
+            del work, unit, done, context, result, error  # Not kept while waiting for the next.
 
 
 def _finish(done: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:

@@ -47,6 +47,7 @@ REPEATABLE = frozenset(
         Command.TOPIC_FIGURES,
         Command.GROUP_FIGURES,
         Command.FIGURES_PAGE,
+        Command.GROUP_TIMES,
         Command.DELAY_FIND,
         Command.DELAY_COUNT,
         Command.DELAY_LEDGER,

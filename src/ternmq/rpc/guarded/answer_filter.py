@@ -41,18 +41,19 @@ def _routes(routes: Routes, rights: Rights) -> Routes:
 
 
 def _groups(found: Groups, rights: Rights) -> Groups:
-    return Groups(groups=[each for each in found.groups if rights.sees(each.topic)])
+    return replace(found, groups=[each for each in found.groups if rights.sees(each.topic)])
 
 
 def _ledger(found: Ledger, rights: Rights) -> Ledger:
-    return Ledger(
+    return replace(
+        found,
         lines=[line for line in found.lines if rights.sees(line.topic)],
         halves=[line for line in found.halves if rights.sees(line.topic)],
     )
 
 
 def _figures(found: AllGroupFigures, rights: Rights) -> AllGroupFigures:
-    return AllGroupFigures(groups=[each for each in found.groups if rights.sees(each.topic)])
+    return replace(found, groups=[each for each in found.groups if rights.sees(each.topic)])
 
 
 def _figures_page(found: FiguresPage, rights: Rights) -> FiguresPage:

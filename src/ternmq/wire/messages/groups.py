@@ -43,6 +43,8 @@ class GroupSettings(Record, frozen=True):
     """Higher priorities first, within a window; not for ordered consumers."""
     made_by: str = ""
     """The user that it counts for; empty: nobody's."""
+    order: str = ""
+    """'keys': its consumers are ordered; 'none': they are not; empty: as those there say."""
 
 
 class GroupSet(Record, frozen=True):
@@ -62,6 +64,7 @@ class GroupSet(Record, frozen=True):
     dead_letter_keep_ms: Number | None = None
     on_failure: str | None = None
     priority: bool | None = None
+    order: str | None = None
 
 
 class GroupCreate(Record, frozen=True):
@@ -80,6 +83,10 @@ class GroupFind(Record, frozen=True):
 
     topic: str = ""
     group: str = ""
+    after: str = ""
+    """`following` of the page before."""
+    limit: Number = 0
+    """At most so many lanes; 0: all of them in one answer."""
 
 
 class GroupReset(Record, frozen=True):
@@ -147,6 +154,8 @@ class Group(Record, frozen=True):
 
 class Groups(Record, frozen=True):
     groups: list[Group]
+    following: str = ""
+    """Ask for more after this; empty: these were the last."""
 
 
 class HalfLine(Record, frozen=True):
@@ -161,3 +170,6 @@ class HalfLine(Record, frozen=True):
 class Ledger(Record, frozen=True):
     lines: list[LedgerLine]
     halves: list[HalfLine] = []
+    """With the first page."""
+    following: str = ""
+    """Ask for more after this; empty: these were the last."""
