@@ -18,7 +18,7 @@ from ternmq.kombu.options import TransportOptions
 from ternmq.sync.loop_thread import run
 
 
-class Channel(virtual.Channel):  # type: ignore[misc]
+class TernChannel(virtual.Channel):  # type: ignore[misc]
     """One channel of a connection."""
 
     QoS = LeasedMessages

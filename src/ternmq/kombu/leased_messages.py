@@ -22,14 +22,14 @@ class Leased(Protocol):
 
 
 class LeasedMessages(virtual.QoS):  # type: ignore[misc]
-    """The `QoS` of a channel."""
+    """What one channel has in hand, in the place of kombu's own bookkeeping."""
 
     def __init__(self, channel: Any, prefetch_count: int = 0) -> None:
         super().__init__(channel, prefetch_count)
         self._leased: dict[str, Leased] = {}
 
     def lease(self, delivery_tag: str, message: Leased) -> None:
-        """It is in hand under that tag."""
+        """A message is in hand under that tag."""
         self._leased[delivery_tag] = message
 
     def ack(self, delivery_tag: str) -> None:

@@ -1,4 +1,4 @@
-"""The `broker_transport_options` of TernMQ, checked. Pure."""
+"""The `broker_transport_options` of TernMQ, checked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

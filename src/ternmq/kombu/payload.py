@@ -14,14 +14,14 @@ from ternmq.client.model.outgoing import TEXT_SIZE_MAX, SendOptions
 from ternmq.core.errors import DecodeError
 
 PRIORITY_MAX = 255
-Payload = dict[str, Any]
+KombuMessage = dict[str, Any]
 
 
-def pack_payload(message: Payload) -> bytes:
+def pack_payload(message: KombuMessage) -> bytes:
     return msgspec.msgpack.encode(message)
 
 
-def unpack_payload(body: bytes) -> Payload:
+def unpack_payload(body: bytes) -> KombuMessage:
     """Raises `DecodeError` for what no kombu has sent."""
     try:
         found = msgspec.msgpack.decode(body)
@@ -34,7 +34,7 @@ def unpack_payload(body: bytes) -> Payload:
     return found
 
 
-def options_of(message: Payload, now: datetime) -> SendOptions:
+def options_of(message: KombuMessage, now: datetime) -> SendOptions:
     """Key, order key, priority and moment of a message."""
     headers, properties = message.get("headers") or {}, message["properties"]
     options: SendOptions = {}

@@ -7,7 +7,7 @@ than it comes again.
 from ternmq.client.client import Client
 from ternmq.client.consuming.detached_consumer import HandleVerdict
 from ternmq.core.errors import DecodeError, TopicNotFound
-from ternmq.kombu.payload import Payload, unpack_payload
+from ternmq.kombu.payload import KombuMessage, unpack_payload
 from ternmq.sync.loop_thread import loop_thread, run
 
 LEASE_S = 600.0
@@ -20,7 +20,7 @@ class SinglePuller:
         make = mq.detached_consumer
         self._consumer = loop_thread().call(lambda: make(topic, group=group, attempts_max=0))
 
-    def pull(self) -> "tuple[PulledMessage, Payload] | None":
+    def pull(self) -> "tuple[PulledMessage, KombuMessage] | None":
         """A message that is ready now; what no kombu has sent becomes a dead letter."""
         while True:
             try:
@@ -44,7 +44,7 @@ class SinglePuller:
 
 
 class PulledMessage:
-    """Its verdict; the broker has it when the call returns."""
+    """A message to be settled; the broker has the verdict when the call returns."""
 
     def __init__(self, puller: SinglePuller, handle: str) -> None:
         self._puller = puller

@@ -14,7 +14,7 @@ from ternmq.client.consuming.consumer import Consumer
 from ternmq.client.model.message import Message
 from ternmq.core.errors import DecodeError, TernError
 from ternmq.kombu.arrival_queue import ArrivalQueue
-from ternmq.kombu.payload import Payload, unpack_payload
+from ternmq.kombu.payload import KombuMessage, unpack_payload
 from ternmq.sync.loop_thread import loop_thread, run
 
 STOP_S = 10.0
@@ -25,7 +25,7 @@ class Arrival:
     """A message for a queue, or what its reader ended with."""
 
     queue: str
-    payload: Payload | None = None
+    payload: KombuMessage | None = None
     message: Message | None = None
     """To be settled; None: of a broadcast."""
     error: Exception | None = None

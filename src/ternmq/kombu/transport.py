@@ -20,9 +20,9 @@ from ternmq.core.errors import BufferFull, TernError, Unavailable
 from ternmq.core.process import VERSION
 from ternmq.kombu.aliases import SCHEME
 from ternmq.kombu.arrival_queue import ArrivalQueue
-from ternmq.kombu.channel import Channel
+from ternmq.kombu.channel import TernChannel
 from ternmq.kombu.options import TransportOptions
-from ternmq.kombu.payload import Payload, options_of, pack_payload
+from ternmq.kombu.payload import KombuMessage, options_of, pack_payload
 from ternmq.kombu.puller import PulledMessage, SinglePuller
 from ternmq.kombu.readers import Arrival, Arrivals, BroadcastReader, QueueReader
 from ternmq.sync.loop_thread import loop_thread, run
@@ -37,7 +37,7 @@ BROADCAST_KEEP_MS = 3_600_000
 class Transport(virtual.Transport):  # type: ignore[misc]
     """What kombu calls for `tern://`."""
 
-    Channel = Channel
+    Channel = TernChannel
     can_parse_url = True
     default_port = 7700
     driver_type = SCHEME
@@ -188,7 +188,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
                 reader.set_prefetch(prefetch or PREFETCH)
         self.freed()
 
-    def pull_one(self, topic: str) -> tuple[PulledMessage, Payload] | None:
+    def pull_one(self, topic: str) -> tuple[PulledMessage, KombuMessage] | None:
         """For `basic_get`: one message of a queue, if one is ready now."""
         puller = self._pullers.get(topic)
         if puller is None:

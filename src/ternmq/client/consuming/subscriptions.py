@@ -126,7 +126,7 @@ class Subscriptions:
         """At every broker group, and at those that come later."""
         self._plan = replace(self._plan, prefetch=prefetch)
         for subscription in self:
-            subscription.set_prefetch(prefetch)
+            subscription.follow(self._plan)
 
     def rest(self) -> None:
         """Ask for no more."""
