@@ -7,12 +7,14 @@ a file or the environment: the command line hands everything in.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Annotated, Literal
 
 from ternmq.core.errors import BadConfig
 from ternmq.core.settings import about, check
 from ternmq.core.units import DAY_MS
 from ternmq.rpc.address import is_loopback, join_address
+from ternmq.security.tls.certificate_files import CertificateFiles
 
 DELAY_MS_MAX = 731 * DAY_MS
 POLL_MS = 10_000
@@ -48,14 +50,29 @@ class GatewayConfig:
     group_aliases: Annotated[
         Mapping[str, str], about("names of groups here, by those of RocketMQ clients")
     ] = field(default_factory=dict)
+    certificate_file: Annotated[
+        str, about("certificate (PEM) for clients that speak TLS; empty: made at every start")
+    ] = ""
+    key_file: Annotated[str, about("its private key (PEM)")] = ""
 
     def __post_init__(self) -> None:
         check(self)
+        _ = self.certificate_files  # Raises where one of the two is missing.
         if not is_loopback(self.host):
             raise BadConfig(
                 f"host is {self.host!r}: calls from elsewhere would come in unproved and in the "
                 "clear. The gateway listens on loopback only: use 127.0.0.1"
             )
+
+    @property
+    def certificate_files(self) -> CertificateFiles | None:
+        """None: none was given."""
+        if not (self.certificate_file or self.key_file):
+            return None
+        return CertificateFiles(
+            certificate=Path(self.certificate_file) if self.certificate_file else None,
+            key=Path(self.key_file) if self.key_file else None,
+        )
 
     @property
     def address(self) -> str:
