@@ -109,6 +109,8 @@ class Setting:
                 return "true or false"
             case int() if type(value) is int and self.limits is not None:
                 return "{} to {}".format(*self.limits)
+            case int() if type(value) is int and self._about.ge is not None:
+                return f"at least {self._about.ge}"
             case int():
                 return "a whole number"
             case float() if type(value) in (int, float) and self.limits is not None:
