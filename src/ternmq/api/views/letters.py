@@ -96,7 +96,7 @@ class LetterBox:
         return found
 
     async def _letters(self, ranges: Ranges, broker_group: str) -> list[Letter]:
-        """Those of one stretch; what is handled in between is read and left out."""
+        """Letters of one stretch; what is handled in between is read and left out."""
         box = self.mq.letters(self.group, self.topic)
         first, end, is_open = ranges[0][0], ranges[-1][1], RangeSet(ranges)
         reader = self.mq.read(box.hidden_topic, start=first, end=end, broker_group=broker_group)

@@ -129,8 +129,8 @@ class DeadLetterCommands:
 
 
 def open_letters(lane: Lane, newest: int) -> DeadOpen:
-    """Those that nobody has handled, all of them or the newest: of a million of which every second
-    one is handled, finding a page must not take longer than the page is long."""
+    """Letters that nobody has handled, all or the newest: of a million of which every second one
+    is handled, finding a page must not take longer than the page is long."""
     first, span = lane.start, newest
     if newest > 0:
         first = max(lane.start, lane.end - span)
