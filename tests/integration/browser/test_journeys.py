@@ -1,8 +1,8 @@
 """What people come for, from the first page to the end, in a real browser on a real console.
 
 Each is one of the journeys of the design: a delayed message, why a group is slow, a pause, a
-replay, a test message, another leader. The others are in `console/test_browser.py` (a message that did not
-arrive, dead letters) and `test_login_browser.py`.
+replay, a test message, another leader. The others (a message that did not arrive, dead letters,
+logging in) are in `tests/integration/console`.
 """
 
 import asyncio
