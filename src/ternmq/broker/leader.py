@@ -54,6 +54,7 @@ from ternmq.broker.slots.slots import Slots
 from ternmq.broker.topics import TopicNames
 from ternmq.broker.transactions.check_back import CheckBack, half_settings
 from ternmq.broker.transactions.half_batches import HalfBatches
+from ternmq.broker.transactions.half_endings import HalfEndings
 from ternmq.broker.transactions.unfenced import Unfenced
 from ternmq.broker.visibility import LeaderVisibility
 from ternmq.core.clock import Clock
@@ -161,7 +162,7 @@ class BrokerParts:
             committer=self.committer,
             stuck_requests=self.stuck_requests,
         )
-        self._half_batches = self._make_half_batches()
+        self._half_endings = HalfEndings(self.topics, store.halves, self.committer, clock)
         self.check_back = self._make_check_back()
         # Operations and maintenance.
         self._review_queue = ReviewQueue(
@@ -258,7 +259,7 @@ class BrokerParts:
         return HalfBatches(
             publisher=self._publisher,
             topics=self.topics,
-            committer=self.committer,
+            under_way=self._half_endings.under_way,
             halves=self.store.halves,
             clock=self._clock,
             slots=self.slots,
@@ -267,7 +268,7 @@ class BrokerParts:
 
     def _make_check_back(self) -> CheckBack:
         return CheckBack(
-            half_batches=self._half_batches,
+            half_endings=self._half_endings,
             halves=self.store.halves,
             fetcher=self.fetcher,
             directory=self._directory,
@@ -341,8 +342,9 @@ class BrokerParts:
                 fetcher=fetcher,
             ),
             confirmer=self.confirmer,
-            half_batches=self._half_batches,
-            unfenced=Unfenced(self._half_batches, store.halves),
+            half_batches=self._make_half_batches(),
+            half_endings=self._half_endings,
+            unfenced=Unfenced(self._half_endings, store.halves),
             check_back=self.check_back,
             consumer_commands=ConsumerCommands(
                 consumers=self.consumers,
