@@ -25,7 +25,6 @@ class StuckRequests:
     def __init__(self, stuck: Callable[[], str | None]) -> None:
         """`stuck` says what everything waits for, and what to do about it, or None."""
         self._stuck = stuck
-        self._time = asyncio.get_running_loop().time
         self._watched: dict[Hashable, tuple[float, Tell]] = {}
 
     def watch(self, waiting: "asyncio.Future[Any]", tell: Tell) -> None:
@@ -35,7 +34,7 @@ class StuckRequests:
 
     def begin(self, request: Hashable, tell: Tell) -> None:
         """Watch it until its `end`, which its owner tells."""
-        self._watched[request] = (self._time(), tell)
+        self._watched[request] = (asyncio.get_running_loop().time(), tell)
 
     def end(self, request: Hashable) -> None:
         self._watched.pop(request, None)
