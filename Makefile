@@ -100,6 +100,7 @@ sim: install ## Run the cluster simulation with more seeds (SEEDS=100000, ARGS="
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
 
 fuzz: install ## Attack a node with hostile requests and batches (ARGS="--seconds 3600 --first 5000 --secured")
+	$(BIN)/python -m tests.fuzz.http2
 	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 soak: install ## Run a whole cluster under load and faults for long (MINUTES=60, ARGS="--seed 2")

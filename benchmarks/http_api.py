@@ -152,8 +152,8 @@ def main() -> None:
         options.rounds, options.seconds = 2, 1.0
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as directory:
         node = TernPeer(flush="sync")
-        node.start(Path(directory))
         try:
+            node.start(Path(directory))
             found: dict[str, Any] = asyncio.run(measure(node.url(), free_ports(1)[0], options))
         finally:
             node.stop()

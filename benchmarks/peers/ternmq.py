@@ -258,7 +258,7 @@ class TernPeer:
             self._url = f"tern://admin@127.0.0.1:{self._port}"
         self._process = ServerProcess(command, directory)
         log = directory / "server.log"
-        self._process.wait_until(lambda: b"ready tern" in log.read_bytes(), 20)
+        self._process.wait_until(lambda: b"ready tern" in log.read_bytes(), 60)
 
     def _secure(self, directory: Path) -> Path:
         """A CA and certificates for both sides, made by the command for it."""

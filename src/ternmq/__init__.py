@@ -17,16 +17,20 @@ if TYPE_CHECKING:
     from ternmq.client.admin.delays import CancelResult
     from ternmq.client.admin.replay import Replay, ReplayProgress
     from ternmq.client.app.app import App
+    from ternmq.client.app.local_delivery import LocalDelivery
+    from ternmq.client.app.parameters import Depends
+    from ternmq.client.app.router import Router
     from ternmq.client.client import Client, connect
+    from ternmq.client.codecs.codec import Codec
     from ternmq.client.config import ClientConfig
     from ternmq.client.consuming.consumer import Consumer
     from ternmq.client.consuming.detached_consumer import DetachedConsumer, HandleVerdict
-    from ternmq.client.model.codec import Codec
     from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
     from ternmq.client.model.last_error import LastError
     from ternmq.client.model.message import Message, MessageBatch
     from ternmq.client.model.receipt import BatchReceipt, Receipt, SendStatus
     from ternmq.client.producing.send_buffer import Stats
+    from ternmq.client.producing.send_many import outgoing
     from ternmq.client.producing.send_once import OnceReceipt
     from ternmq.client.reading.find import Finding
     from ternmq.client.reading.reader import Reader
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
         Closed,
         Conflict,
         Corrupt,
+        DecodeError,
         DiskFailed,
         DiskFull,
         Diverged,
@@ -99,6 +104,8 @@ __all__ = [
     "Conflict",
     "Consumer",
     "Corrupt",
+    "DecodeError",
+    "Depends",
     "Detached",
     "DetachedConsumer",
     "DetachedEnding",
@@ -121,6 +128,7 @@ __all__ = [
     "LastError",
     "LeaseLost",
     "LedgerLine",
+    "LocalDelivery",
     "MasterAlive",
     "Message",
     "MessageBatch",
@@ -140,6 +148,7 @@ __all__ = [
     "Replay",
     "ReplayProgress",
     "Rollback",
+    "Router",
     "SendStatus",
     "SendUnknown",
     "SequenceTooOld",
@@ -158,6 +167,7 @@ __all__ = [
     "Verdict",
     "VersionMismatch",
     "connect",
+    "outgoing",
     "sync",
 ]
 
@@ -168,16 +178,20 @@ _HOMES = {
     "ternmq.client.admin.delays": ("CancelResult",),
     "ternmq.client.admin.replay": ("Replay", "ReplayProgress"),
     "ternmq.client.app.app": ("App",),
+    "ternmq.client.app.local_delivery": ("LocalDelivery",),
+    "ternmq.client.app.parameters": ("Depends",),
+    "ternmq.client.app.router": ("Router",),
     "ternmq.client.client": ("Client", "connect"),
     "ternmq.client.config": ("ClientConfig",),
     "ternmq.client.consuming.consumer": ("Consumer",),
     "ternmq.client.consuming.detached_consumer": ("DetachedConsumer", "HandleVerdict"),
-    "ternmq.client.model.codec": ("Codec",),
+    "ternmq.client.codecs.codec": ("Codec",),
     "ternmq.client.model.half_receipt": ("HalfReceipt", "HalfReceipts"),
     "ternmq.client.model.last_error": ("LastError",),
     "ternmq.client.model.message": ("Message", "MessageBatch"),
     "ternmq.client.model.receipt": ("BatchReceipt", "Receipt", "SendStatus"),
     "ternmq.client.producing.send_buffer": ("Stats",),
+    "ternmq.client.producing.send_many": ("outgoing",),
     "ternmq.client.producing.send_once": ("OnceReceipt",),
     "ternmq.client.reading.find": ("Finding",),
     "ternmq.client.reading.reader": ("Reader",),
@@ -194,6 +208,7 @@ _HOMES = {
         "Closed",
         "Conflict",
         "Corrupt",
+        "DecodeError",
         "DiskFailed",
         "DiskFull",
         "Diverged",

@@ -44,6 +44,13 @@ def batch(
     return _sealed(made)
 
 
+def changed(random: Random, made: bytearray) -> bytearray:
+    """A batch with one or two things changed, and a right checksum."""
+    for _ in range(random.choice([1, 1, 2])):
+        random.choice((_flip, _flip, _retarget, _renumber))(random, made)
+    return _sealed(made)
+
+
 def _honest(random: Random, origin: Origin, *, now_ms: int, delayed: bool, half: bool) -> bytearray:
     count = random.choice([1, 1, 2, 3, 17, 70])
     due = now_ms + random.choice([0, 50, 500, 3_600_000]) if delayed else None

@@ -4,6 +4,8 @@ Starts a node of its own, sends seeded rounds of hostile requests and batches to
 and says what it found: requests that ended as `internal` or were not answered, a node that ended, a
 node that no longer delivers. The exit code is 1 where there was anything. With `--secured` the node
 asks who comes: the attacker is a user, an admin (of a node of its own), and nobody at the door.
+With `--doors` there is no node: functions that bytes from outside reach first get tens of thousands
+of inputs a second (`doors.py`).
 """
 
 import argparse
@@ -22,6 +24,7 @@ from ternmq.wire.actions import OF_NODES
 from ternmq.wire.numbers import Command
 from tests.fuzz.attacker import Attacker, Findings
 from tests.fuzz.batches import batch
+from tests.fuzz.doors import BATCH_DOORS, DoorFindings, attack_doors
 from tests.fuzz.requests import payload, requests, topics
 from tests.fuzz.secured import ON, PASSWORD, attack_as_admin, attack_door, make_users
 from tests.integration.processes import Node, NodeFactory
@@ -190,12 +193,34 @@ async def _main(seconds: float, first: int, *, secured: bool, rounds: int) -> in
     return 1 if findings.internal or findings.unanswered else 0
 
 
+def _doors(seconds: float, first: int) -> int:
+    found, seed, began = DoorFindings(), first, time.monotonic()
+    while time.monotonic() < began + seconds:
+        attack_doors(seed, found)
+        seed += 1
+        if seed % 20 == 0:
+            sys.stderr.write(f"\rseed {seed}: {found.given.total():,} inputs")
+    given, taken = found.given.total(), time.monotonic() - began
+    batches = sum(found.passed[name] for name in BATCH_DOORS)
+    sys.stdout.write(
+        f"\nseeds {first} to {seed - 1}: {given:,} inputs, {found.passed.total():,} got past their "
+        f"door, {batches:,} of them batches, which were read; {given / taken:,.0f} a second, "
+        f"{given / time.process_time():,.0f} a second of CPU; slowest {found.slowest_s:.3f} s\n"
+    )
+    for problem, sample in sorted(found.problems.items()):
+        sys.stdout.write(f"problem: {problem}\n  {sample}\n")
+    return 1 if found.problems else 0
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="how long to attack")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--secured", action="store_true", help="a node with security on")
     parser.add_argument("--rounds", type=int, default=4, help="turns of requests for each seed")
+    parser.add_argument("--doors", action="store_true", help="no node: first lines of code only")
     given = parser.parse_args()
+    if given.doors:
+        sys.exit(_doors(given.seconds, given.first))
     running = _main(given.seconds, given.first, secured=given.secured, rounds=given.rounds)
     sys.exit(asyncio.run(running))

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.attacker import Findings
+from tests.fuzz.doors import BATCH_DOORS, DoorFindings, attack_doors
+from tests.fuzz.http2 import GROWTH_MAX, attack_many
 from tests.fuzz.run import Target, attack, attack_as_server, check_whole
 from tests.fuzz.secured import ON, attack_as_admin, attack_door, is_shut, make_users
 from tests.integration.processes import SHARED_SECRET, Node, NodeFactory, tern
@@ -17,6 +19,7 @@ from tests.node_greeting import greeting
 SEEDS = 28
 SECURED_SEEDS = 10
 LOG_SIZE_MAX = 1_000_000
+HTTP2_INPUTS = 3_000
 
 
 @pytest.mark.timeout(600)
@@ -98,3 +101,21 @@ async def test_a_server_that_lost_its_mind_gets_answers_and_breaks_no_process(
     assert findings.answers["ok"] > 20, "some go deep"
     assert tern("topic", "list", url=meta.url).code == 0
     assert len(meta.stderr_text()) < LOG_SIZE_MAX
+
+
+def test_no_door_lets_anything_pass_that_a_reader_cannot_read() -> None:
+    """S1: 100,000 changed inputs to the functions that bytes from outside reach first."""
+    found = DoorFindings()
+
+    for seed in range(6):
+        attack_doors(seed, found)
+
+    assert not found.problems
+    assert found.given.total() > 90_000
+    for name in (*BATCH_DOORS, "frames", "JOIN", "USER_SET", "handle", "cursor"):
+        assert 0 < found.passed[name] < found.given[name], name
+
+
+async def test_hostile_http2_leaves_nothing_behind() -> None:
+    """Fixed seeds of what callers of a gateway can send; `make fuzz` goes on."""
+    assert await attack_many(0, HTTP2_INPUTS) < GROWTH_MAX

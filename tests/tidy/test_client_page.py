@@ -1,4 +1,4 @@
-"""docs/client.md names every option, every error and every public name of the client."""
+"""docs/client.md and docs/app.md name every option, error and public name of the client."""
 
 import re
 
@@ -17,7 +17,9 @@ from ternmq.client.reading.reader import ReadOptions
 from ternmq.core.errors import ERRORS
 from tests.tidy.source import ROOT
 
-PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+PAGE = "\n".join(
+    (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("client.md", "app.md")
+)
 ROW = re.compile(r"^\| (?:&nbsp;)*`(\w+)` \| `(\w+)` \| (yes|no) \|", re.MULTILINE)
 UNNAMED = {"ask_before_cancel", "config", "cluster", "parts", "sender"} | {
     "stored",

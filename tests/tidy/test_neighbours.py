@@ -23,7 +23,6 @@ AWAY_FROM_ITS_IMPORTER = {
     },
     "A job over what its package keeps; `tern` runs it.": {
         "backup/restore",
-        "backup/verify",
         "pipeline/archive/job",
         "pipeline/archive/repair",
         "pipeline/archive/search",
@@ -39,6 +38,7 @@ AWAY_FROM_ITS_IMPORTER = {
         "meta/registries/url",
         "pipeline/sink/sink",
         "replication/following/leader_link",
+        "rpc/http2/call_server",
         "wire/decoder",
     },
     "Reads what its room writes, so the two change together.": {

@@ -7,7 +7,7 @@ an argument of an action: arguments stand in addresses and logs.
 from ternmq.api.action_steps import ActionDone, ActionStep, Arguments
 from ternmq.client.client import Client
 from ternmq.core.errors import BadRequest
-from ternmq.security.access.book import shown
+from ternmq.security.access.access_book import shown
 from ternmq.security.access.rights import ANY, check_grant
 from ternmq.security.access.roles import lines_of
 from ternmq.wire.messages.limits import Grant

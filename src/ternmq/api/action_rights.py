@@ -63,9 +63,14 @@ ACTION_RIGHTS: Mapping[str, NeededRights] = {
     "fire-delayed": _DELAYED,
     "disconnect": NeededRights(lambda given: [(Action.CLUSTER, "cluster", "")]),
     "hand-over": _SERVER,
+    "promote": _SERVER,
+    "set-weight": NeededRights(lambda given: [(Action.CLUSTER, "cluster", "")]),
     "drain": _SERVER,
     "undrain": _SERVER,
     "resend-job": NeededRights(lambda given: [*_DEAD.find(given), *_JOB.find(given)]),
+    "replay-job": NeededRights(
+        lambda given: [*_of(Action.OPERATE, topic="topic", group="into")(given), *_JOB.find(given)]
+    ),
     "stop-job": _JOB,
     "recall-job": _JOB,
     "give-role": _USERS,

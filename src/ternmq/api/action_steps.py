@@ -270,3 +270,38 @@ def drain_step(undo: bool, would: str) -> ActionStep:
         return ActionDone(text=would.format(group), done=not dry)
 
     return step
+
+
+async def promote(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
+    """Only where nothing is lost; what costs messages is for the command line."""
+    group, member = arguments["broker_group"], arguments["member"]
+    kind: Any = arguments.get("kind") or "realtime"
+    states = [state for state in await mq.admin.brokers(kind) if state.group == group]
+    chosen = next((state for state in states if state.address == member), None)
+    if chosen is None:
+        raise BadRequest(f"{group} has no member {member[:80]!r}")
+    if any(state.role == "master" and state.state == "ok" for state in states):
+        raise BadRequest(f"the master of {group} answers: hand over instead, which waits for all")
+    if not chosen.in_sync:
+        raise BadRequest(
+            f"{member} is not in sync: what it lacks would be lost. If that must be: "
+            f"tern broker promote {group} {member} --accept-loss"
+        )
+    if not dry:
+        await mq.admin.promote(group, member, force=True, kind=kind)
+    word = "would lead" if dry else "leads"
+    text = f"{member} {word} {group}; it was in sync, so nothing that was acknowledged is lost"
+    return ActionDone(text=text, done=not dry)
+
+
+async def set_weight(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
+    group, text = arguments["broker_group"], arguments["weight"]
+    if not (text.isascii() and text.isdigit() and len(text) < 7):
+        raise BadRequest(f"weight is {text[:40]!r}; it is a number, 100 for most, 0: nothing new")
+    if group not in await mq.admin.broker_groups():
+        raise BadRequest(f"there is no broker group {group!r}")
+    before = (await mq.admin.placement()).weights.get(group, 100)
+    if not dry:
+        await mq.admin.set_weight(group, int(text))
+    word = "would have" if dry else "has"
+    return ActionDone(text=f"{group} {word} weight {int(text)} instead of {before}", done=not dry)

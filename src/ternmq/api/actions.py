@@ -22,13 +22,15 @@ from ternmq.api.action_steps import (
     half_step,
     hand_over,
     letters_step,
+    promote,
     recall_letters,
     reset_group,
     resume_key,
     retry_group,
+    set_weight,
     topic_switch,
 )
-from ternmq.api.job_steps import recall_job, resend_job, stop_job
+from ternmq.api.job_steps import recall_job, replay_job, resend_job, stop_job
 from ternmq.client.client import Client
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
@@ -249,6 +251,13 @@ _ALL = (
         cli="tern jobs start resend group={group}",
     ),
     OrderedAction(
+        name="replay-job",
+        title="Replay as a job",
+        needs=("topic", "into", "start"),
+        step=replay_job,
+        cli="tern jobs start replay topic={topic} into={into} start={start}",
+    ),
+    OrderedAction(
         name="stop-job",
         title="Stop job",
         needs=("job",),
@@ -275,6 +284,20 @@ _ALL = (
         needs=("broker_group",),
         step=hand_over,
         cli="tern broker handover {broker_group}",
+    ),
+    OrderedAction(
+        name="promote",
+        title="Let it lead",
+        needs=("broker_group", "member"),
+        step=promote,
+        cli="tern broker promote {broker_group} {member} --force",
+    ),
+    OrderedAction(
+        name="set-weight",
+        title="Set weight",
+        needs=("broker_group", "weight"),
+        step=set_weight,
+        cli="tern broker weight {broker_group} {weight}",
     ),
     OrderedAction(
         name="drain",

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from ternmq.api.bodies import as_field
 from ternmq.api.views.snapshot import GroupView, TopicView
+from ternmq.client.inspection.times import TimeSpread
 from ternmq.client.model.message import Message
 from ternmq.client.model.times import time_from_ms
 from ternmq.client.transport.fan_out import Missing
@@ -103,3 +104,18 @@ def page(items: list[Any], following: str = "", missing: Missing | None = None) 
     """One page of a list; what is missing in it is marked."""
     answer: dict[str, Any] = {"items": items, "next": following or None}
     return answer | ({"incomplete": missing} if missing else {})
+
+
+def time_fields(seen: TimeSpread) -> dict[str, Any]:
+    """How long something took: seconds that this share of the messages took at most, and how many
+    there are up to each bound (null: beyond all)."""
+    return {
+        "messages": seen.rows,
+        "p50_s": seen.within(0.5),
+        "p95_s": seen.within(0.95),
+        "p99_s": seen.within(0.99),
+        "buckets": [
+            {"up_to_s": bound, "messages": count}
+            for bound, count in zip((*seen.bounds_s, None), seen.counts, strict=False)
+        ],
+    }

@@ -20,18 +20,18 @@ from ternmq.api.problems import MEDIA_TYPE, headers_of, problem, status_of
 from ternmq.api.routes import (
     actions,
     cluster,
-    consuming,
     dead,
     definitions,
     delayed,
     documents,
+    group_stream,
     groups,
     jobs,
     messages,
-    producing,
-    streaming,
+    publish,
+    pull,
     topics,
-    watching,
+    watch,
 )
 from ternmq.api.service import ApiService
 from ternmq.core.errors import BadRequest, TernError, Unavailable
@@ -61,10 +61,10 @@ def make_api(service: ApiService | None) -> FastAPI:
     for routes in (
         topics,
         messages,
-        producing,
+        publish,
         groups,
-        consuming,
-        streaming,
+        pull,
+        group_stream,
         delayed,
         dead,
         cluster,
@@ -74,7 +74,7 @@ def make_api(service: ApiService | None) -> FastAPI:
     app.include_router(definitions.router)
     app.include_router(jobs.router)
     app.include_router(actions.router)
-    app.include_router(watching.router)
+    app.include_router(watch.router)
     app.add_exception_handler(TernError, _refused)
     app.add_exception_handler(RequestValidationError, _refused)
     app.add_exception_handler(HTTPException, _refused)

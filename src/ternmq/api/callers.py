@@ -23,7 +23,7 @@ from ternmq.api.caller_rights import CallerRights
 from ternmq.api.http_consumers import HttpConsumers
 from ternmq.api.service import ApiService
 from ternmq.api.views.browse import MessageBrowser
-from ternmq.api.views.seen_watch import SeenWatch
+from ternmq.api.views.caller_watch import CallerWatch
 from ternmq.client.client import Client, connect
 from ternmq.core.errors import BadName, OverLimit, TernError, Unauthorized, Unavailable
 from ternmq.core.ids import check_name
@@ -182,7 +182,7 @@ def service_for(base: ApiService, mq: Client) -> ApiService:
     return replace(
         base,
         mq=mq,
-        watch=SeenWatch(base.watch, rights),
+        watch=CallerWatch(base.watch, rights),
         browser=MessageBrowser(mq, base.clock),
         consumers=HttpConsumers(mq, base.clock),
         rights=rights,

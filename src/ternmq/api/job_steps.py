@@ -1,16 +1,18 @@
 """What people order about jobs: begin one, stop it, take back what it sent. See `action_steps`."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from ternmq.api.action_steps import ActionDone, Arguments
 from ternmq.client.client import Client
 from ternmq.client.reading.letters import DeadLetterChoice
+from ternmq.client.reading.written_start import parse_start
 from ternmq.core.errors import BadRequest, TopicNotFound
-from ternmq.jobs.desk import JobDesk
 from ternmq.jobs.job import KeptJob
+from ternmq.jobs.job_admin import JobAdmin
+from ternmq.jobs.job_kinds import check_arguments
 from ternmq.jobs.resend import RATE, moment_of
-from ternmq.jobs.work import check_arguments
 
 WAIT_S = 10.0
 """For so long after it was ordered a job can be stopped with nothing done."""
@@ -28,7 +30,7 @@ async def resend_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
         return await _resend_preview(mq, checked)
     wait_s = _seconds(order.get("wait_s", ""))
     by, reason = order.get("by", ""), order.get("reason", "")
-    job = await JobDesk(mq).order("resend", checked, by=by, reason=reason, wait_s=wait_s)
+    job = await JobAdmin(mq).order("resend", checked, by=by, reason=reason, wait_s=wait_s)
     return ActionDone(text=f"job {job.id} begins in {wait_s:g} s", facts={"job": job.id})
 
 
@@ -72,8 +74,31 @@ async def _resend_preview(mq: Client, given: Mapping[str, Any]) -> ActionDone:
     return ActionDone(text=text, facts=facts, done=False)
 
 
+async def replay_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
+    """Copy messages of a stretch of time into one group alone."""
+    order: Mapping[str, str] = {name: arguments[name] for name in OF_ORDER if name in arguments}
+    given = {name: value for name, value in arguments.items() if name not in OF_ORDER}
+    checked = check_arguments("replay", given)
+    now = datetime.now(UTC)
+    start = parse_start(checked.get("start", "earliest"), now=now)
+    end = parse_start(checked.get("end", "latest"), now=now)
+    if dry:
+        begins = await mq.admin.seek_all(checked["topic"], start)
+        ends = await mq.admin.seek_all(checked["topic"], end)
+        rows = sum(max(0, ends[name].sequence - begins[name].sequence) for name in begins)
+        chosen = bool(checked.get("filter") or checked.get("tag"))
+        what = f"those of {rows:,} messages that pass" if chosen else f"{rows:,} messages"
+        rate = f", {checked['rate']:,} a second" if checked.get("rate") else ""
+        text = f"{what} would be copied into group {checked['into']} alone{rate}"
+        return ActionDone(text=text, facts={"messages": rows}, done=False)
+    wait_s = _seconds(order.get("wait_s", ""))
+    by, reason = order.get("by", ""), order.get("reason", "")
+    job = await JobAdmin(mq).order("replay", checked, by=by, reason=reason, wait_s=wait_s)
+    return ActionDone(text=f"job {job.id} begins in {wait_s:g} s", facts={"job": job.id})
+
+
 async def stop_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
-    desk = JobDesk(mq)
+    desk = JobAdmin(mq)
     job = await desk.show(arguments["job"])
     if job.over:
         return ActionDone(text=f"nothing to do: {job.id} has ended", done=False)
@@ -84,7 +109,7 @@ async def stop_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
 
 
 async def recall_job(mq: Client, arguments: Arguments, dry: bool) -> ActionDone:
-    desk = JobDesk(mq)
+    desk = JobAdmin(mq)
     job = await desk.show(arguments["job"])
     if dry:
         text = (

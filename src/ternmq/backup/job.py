@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
+from ternmq.backup.backup_store import BackupStore
 from ternmq.backup.manifest import (
     FORMAT,
     PART_SIZE,
@@ -27,7 +28,6 @@ from ternmq.backup.manifest import (
 )
 from ternmq.backup.progress import Progress, counted, silent
 from ternmq.backup.snapshot import SnapshotFile, snapshot
-from ternmq.backup.vault import Vault
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Corrupt
 from ternmq.core.process import VERSION
@@ -44,7 +44,7 @@ class BackupResult:
 
 
 def back_up(
-    data_dir: Path, vault: Vault, *, clock: Clock, rate: int = 0, progress: Progress = silent
+    data_dir: Path, vault: BackupStore, *, clock: Clock, rate: int = 0, progress: Progress = silent
 ) -> BackupResult:
     """Copy a data directory as it is now; `rate` is bytes a second, 0 as fast as it goes."""
     with snapshot(data_dir) as files:
@@ -94,7 +94,7 @@ def check_whole(files: list[SnapshotFile]) -> None:
             )
 
 
-def backups(vault: Vault) -> list[str]:
+def backups(vault: BackupStore) -> list[str]:
     """Names of all backups, oldest first."""
     return [
         path.removeprefix(PREFIX).removesuffix(SUFFIX)
@@ -103,16 +103,16 @@ def backups(vault: Vault) -> list[str]:
     ]
 
 
-def read_manifest(vault: Vault, name: str) -> BackupManifest:
+def read_manifest(vault: BackupStore, name: str) -> BackupManifest:
     return from_json(vault.get(manifest_path(name)), name)
 
 
-def manifests(vault: Vault) -> list[BackupManifest]:
+def manifests(vault: BackupStore) -> list[BackupManifest]:
     """All backups, oldest first."""
     return [read_manifest(vault, name) for name in backups(vault)]
 
 
-def forget_old(vault: Vault, keep: int, source: Path) -> int:
+def forget_old(vault: BackupStore, keep: int, source: Path) -> int:
     """Keep the newest `keep` backups of a directory, and all of others; returns how many went."""
     found = manifests(vault)
     old = [one for one in found if one.source == str(source.resolve())][:-keep]
@@ -128,7 +128,7 @@ def forget_old(vault: Vault, keep: int, source: Path) -> int:
     return len(old)
 
 
-def _known(vault: Vault, source: str) -> dict[str, BackedUpFile]:
+def _known(vault: BackupStore, source: str) -> dict[str, BackedUpFile]:
     """Files of the newest backup of this directory."""
     for name in reversed(backups(vault)):
         try:
@@ -141,7 +141,7 @@ def _known(vault: Vault, source: str) -> dict[str, BackedUpFile]:
 
 
 def _kept(
-    vault: Vault, file: SnapshotFile, before: dict[str, BackedUpFile], pace: Pacer
+    vault: BackupStore, file: SnapshotFile, before: dict[str, BackedUpFile], pace: Pacer
 ) -> tuple[BackedUpFile, int]:
     """The file's entry, and how many bytes had to be written for it."""
     known = before.get(str(file.path))

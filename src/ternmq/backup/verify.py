@@ -7,7 +7,7 @@ Read only; of a stopped server, a restored backup, or a copy.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -22,12 +22,13 @@ from ternmq.storage.files.disk import RealDisk, data_end
 from ternmq.storage.files.log_mark import MARK_SUFFIX, decode
 from ternmq.storage.files.paths import LOG_SUFFIX, bases, segment
 from ternmq.storage.log.recovery import LogFormat
+from ternmq.storage.log.replica_input import StreamFormat
 from ternmq.storage.pull.record import PullFormat
 
 WINDOW_SIZE = 16 * MIB
 HOURS = ("schedule", "dispatch")
 """Folders with a log for each hour, which stands by itself."""
-FORMATS: dict[str, Callable[[], LogFormat]] = {
+FORMATS: dict[str, Callable[[], StreamFormat]] = {
     "message": MessageFormat,
     "wal": MessageFormat,
     "schedule": MessageFormat,
@@ -114,6 +115,23 @@ def _scan(
     form: LogFormat, base: int, path: Path, log: VerifiedLog, problems: list[str], *, last: bool
 ) -> int:
     """Returns the size of the file, without the room for more that a crash may leave at its end."""
+    at = 0
+    try:
+        for record in records(form, base, path):
+            log.records += 1
+            at += len(record)
+    except (Corrupt, ProtocolError) as error:
+        torn = torn_size(form, path, at, error) if last else None
+        if torn is not None:
+            log.torn = torn
+            return at + torn
+        problems.append(f"offset {base + at}: {error.message}")
+        return path.stat().st_size
+    return at
+
+
+def records(form: LogFormat, base: int, path: Path) -> Iterator[memoryview]:
+    """Records of one file, each checked; raises what is wrong with the first that is not whole."""
     size, at = path.stat().st_size, 0
     with path.open("rb") as source:
         window, window_at = memoryview(b""), 0
@@ -122,25 +140,43 @@ def _scan(
                 source.seek(at)
                 window, window_at = memoryview(source.read(WINDOW_SIZE)), at
             data = window[at - window_at :]
-            try:
-                whole = form.size(data)
-                if whole > len(data):
-                    raise Corrupt(f"offset {base + at}: a record of {whole} bytes is cut off")
-                form.check(data[:whole], base + at)
-            except (Corrupt, ProtocolError) as error:
-                if last:
-                    size = data_end(RealDisk().open(path, create=False), at)
-                    data = data[: size - at]
-                if not len(data):
-                    return size
-                if last and _is_torn(form, data, error):
-                    log.torn = size - at
-                else:
-                    problems.append(f"offset {base + at}: {error.message}")
-                return size
-            log.records += 1
+            whole = form.size(data)
+            if whole > len(data):
+                raise Corrupt(f"offset {base + at}: a record of {whole} bytes is cut off")
+            form.check(data[:whole], base + at)
+            yield data[:whole]
             at += whole
-    return size
+
+
+def problem_of(kind: str, base: int, parts: Iterable[bytes], *, last: bool) -> str:
+    """What is wrong with the records of one file, which comes in parts; empty: nothing. The last
+    one of a log may end in a record that is not whole."""
+    form, data, at = FORMATS[kind](), memoryview(b""), 0
+    for part in parts:
+        data = memoryview(bytes(data) + part) if len(data) else memoryview(part)
+        try:
+            while len(data) >= form.header_size and (whole := form.size(data)) <= len(data):
+                form.check(data[:whole], base + at)
+                data, at = data[whole:], at + whole
+        except (Corrupt, ProtocolError) as error:
+            if last and _is_torn(form, data, error):
+                return ""
+            return f"offset {base + at}: {error.message}"
+    if len(data) and not last:
+        return f"offset {base + at}: a record is cut off"
+    return ""
+
+
+def torn_size(form: LogFormat, path: Path, at: int, error: Exception) -> int | None:
+    """Of the last file of a log, which is not whole at `at`: how many bytes of a last write lie
+    there; 0: only room for more; None: it is damage."""
+    size = data_end(RealDisk().open(path, create=False), at) - at
+    if size <= 0:
+        return 0
+    with path.open("rb") as source:
+        source.seek(at)
+        rest = memoryview(source.read(min(size, WINDOW_SIZE)))
+    return size if _is_torn(form, rest, error) else None
 
 
 def _is_torn(form: LogFormat, data: memoryview, error: Exception) -> bool:

@@ -7,11 +7,11 @@ property values that read as their type. What passes can be viewed, cut, picked,
 ordered, indexed, scheduled and shown to Arrow.
 
 Columns that this version does not know pass if they have the parts of their type, so that they can
-be cut and merged. Pure. Work per column, not per row, but for properties that are floats or bytes.
+be cut and merged. Pure. Work per column and by numpy, never per row: whoever sends a batch of a
+million odd properties holds the loop no longer than by as many plain bytes.
 """
 
-import base64
-import binascii
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,51 @@ ColumnPlace = tuple[int, int, int, int]
 """Offset, size, encoding and type of a buffer."""
 Parts = dict[tuple[int, int], ColumnPlace]
 
-_MINUS, _ZERO = b"-0"
+_MINUS, _ZERO, _PAD = b"-0="
+_BEGIN, _SIGN, _POINT, _EXPONENT, _DIGIT = 1, 2, 3, 4, 10
+"""What the letters of a float are; those that may end one are the highest."""
+_WORDS = ((b"-inf", b"\x85\x86\x87\x8b"), (b"inf", b"\x86\x87\x8b"), (b"nan", b"\x88\x89\x8c"))
+"""Letters of words, by others that are nowhere else: what each is, and 128."""
+
+
+def _table(*lines: tuple[Iterable[int], int], rest: int) -> bytes:
+    """For `bytes.translate`, which is many times faster than numpy's look-ups."""
+    table = bytearray([rest]) * 256
+    for letters, becomes in lines:
+        for letter in letters:
+            table[letter] = becomes
+    return bytes(table)
+
+
+_LETTER_CLASSES = _table(
+    (b"0123456789", _DIGIT),
+    (b"+-", _SIGN),
+    (b".", _POINT),
+    (b"eE", _EXPONENT),
+    *(([128 + each], each) for each in (5, 6, 7, 8, 9, 11, 12)),
+    rest=0,
+)
+_FOLLOWERS = {
+    _BEGIN: (_DIGIT, _SIGN, 5, 6, 8),
+    _SIGN: (_DIGIT,),
+    _DIGIT: (_DIGIT, _POINT, _EXPONENT),
+    _POINT: (_DIGIT,),
+    _EXPONENT: (_DIGIT, _SIGN),
+    5: (6,),
+    6: (7,),
+    7: (11,),
+    8: (9,),
+    9: (12,),
+}
+_MAY_NOT_FOLLOW = _table(
+    *(([before << 4 | each for each in after], 0) for before, after in _FOLLOWERS.items()), rest=1
+)
+"""By the class of a letter times 16 and the class of the next one."""
+_NO_MARKS = bytes(each for each in range(256) if each not in (_BEGIN, _POINT, _EXPONENT))
+_TWICE = [bytes(two) for two in ((_POINT, _POINT), (_EXPONENT, _POINT), (_EXPONENT, _EXPONENT))]
+_NOT_BASE64 = _table(
+    (b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", 0), rest=1
+)
 
 
 def _mask(*parts: ColumnPart) -> int:
@@ -193,7 +237,8 @@ def _check_properties(view: memoryview, parts: Parts, column: int) -> None:
         return
     places = _numbers(view, parts[column, ColumnPart.VALUE_OFFSETS], "<i4")
     _check_integers(text, places, kinds)
-    _check_each(text, places, kinds)
+    _check_floats(text, places, kinds)
+    _check_base64(text, places, kinds)
 
 
 def _check_integers(text: bytes, places: np.ndarray, kinds: np.ndarray) -> None:
@@ -215,15 +260,53 @@ def _check_integers(text: bytes, places: np.ndarray, kinds: np.ndarray) -> None:
         raise ProtocolError("an integer property is not a number")
 
 
-def _check_each(text: bytes, places: np.ndarray, kinds: np.ndarray) -> None:
-    """Floats and bytes have no shape that numpy could check: each one is read."""
-    rare = np.flatnonzero((kinds == FLOAT) | (kinds == BYTES))
-    bounds = zip(places[rare].tolist(), places[rare + 1].tolist(), strict=True)
-    try:
-        for kind, (start, end) in zip(kinds[rare].tolist(), bounds, strict=True):
-            if kind == FLOAT:
-                float(text[start:end])
-            else:
-                base64.b64decode(text[start:end], validate=True)
-    except (ValueError, binascii.Error):
-        raise ProtocolError("a property value does not read as its type") from None
+def _check_floats(text: bytes, places: np.ndarray, kinds: np.ndarray) -> None:
+    """As Python writes them: `-1.5e-07`, and the words inf, -inf and nan. Which letter may follow
+    which is one table; a point and an e come at most once each, the point first."""
+    chosen = kinds == FLOAT
+    if not bool(chosen.any()):
+        return
+    starts, ends = places[:-1][chosen], places[1:][chosen]
+    if int((ends - starts).min()) < 1:
+        raise _unreadable()
+    if not bool(chosen.all()):
+        letters = np.frombuffer(text, np.uint8).copy()
+        letters[~np.repeat(chosen, np.diff(places))] = _ZERO
+        text = letters.tobytes()
+    if b"n" in text:
+        for word, by in _WORDS:
+            text = text.replace(word, by)
+    classes = np.frombuffer(bytearray(text.translate(_LETTER_CLASSES)), np.uint8)
+    if bool((classes[ends - 1] < _DIGIT).any()):
+        raise _unreadable()
+    before = np.empty_like(classes)
+    before[1:] = classes[:-1]
+    before[places[:-1][places[:-1] < len(text)]] = _BEGIN
+    if b"\1" in (before << 4 | classes).tobytes().translate(_MAY_NOT_FOLLOW):
+        raise _unreadable()
+    classes[starts] = _BEGIN  # None of these is a mark.
+    marks = classes.tobytes().translate(None, _NO_MARKS)
+    if any(twice in marks for twice in _TWICE):
+        raise _unreadable()
+
+
+def _check_base64(text: bytes, places: np.ndarray, kinds: np.ndarray) -> None:
+    """Fours of its letters; only the last four may end with one or two `=`."""
+    chosen = kinds == BYTES
+    if not bool(chosen.any()):
+        return
+    lengths = np.diff(places)
+    ends, sizes = places[1:][chosen], lengths[chosen]
+    letters = np.frombuffer(text, np.uint8)
+    odd = np.frombuffer(text.translate(_NOT_BASE64), np.bool_)
+    wrong = odd & np.repeat(chosen, lengths)
+    full = ends[sizes > 0]
+    last, one_before = letters[full - 1] == _PAD, letters[full - 2] == _PAD
+    wrong[full[last] - 1] = False
+    wrong[full[last & one_before] - 2] = False
+    if bool((sizes % 4).any()) or bool(wrong.any()):
+        raise _unreadable()
+
+
+def _unreadable() -> ProtocolError:
+    return ProtocolError("a property value does not read as its type")

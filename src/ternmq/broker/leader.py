@@ -23,8 +23,8 @@ from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.inspection.delivery_trace import DeliveryTrace
 from ternmq.broker.inspection.figure_pages import FigurePages
-from ternmq.broker.inspection.row_looks import RowLooks
-from ternmq.broker.inspection.session_looks import SessionLooks
+from ternmq.broker.inspection.rows import RowInspection
+from ternmq.broker.inspection.sessions import SessionInspection
 from ternmq.broker.limits.send_limits import Drainable, SendLimits
 from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.broker.log.commit import Committer
@@ -55,7 +55,7 @@ from ternmq.broker.topics import TopicNames
 from ternmq.broker.transactions.check_back import CheckBack, half_settings
 from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.broker.transactions.half_endings import HalfEndings
-from ternmq.broker.transactions.unfenced import Unfenced
+from ternmq.broker.transactions.unfenced_attempts import UnfencedAttempts
 from ternmq.broker.visibility import LeaderVisibility
 from ternmq.core.clock import Clock
 from ternmq.core.errors import TopicNotFound
@@ -64,8 +64,8 @@ from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import Directory
 from ternmq.intake.pending_batches import AnswerFlags, PendingBatches
 from ternmq.replication.commit_gate import CommitGate
-from ternmq.replication.member.figure_looks import FigureLooks
-from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.member.figures import FigureInspection
+from ternmq.replication.member.member_location import MemberLocation
 from ternmq.replication.member.server_kind import MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
@@ -90,7 +90,7 @@ class BrokerMember:
     """The place of a broker in its broker group, as far as its parts need it."""
 
     id: str
-    place: MemberPlace
+    place: MemberLocation
     gate: CommitGate
     listener: Listener
     access: ClusterAccess
@@ -344,7 +344,7 @@ class BrokerParts:
             confirmer=self.confirmer,
             half_batches=self._make_half_batches(),
             half_endings=self._half_endings,
-            unfenced=Unfenced(self._half_endings, store.halves),
+            unfenced=UnfencedAttempts(self._half_endings, store.halves),
             check_back=self.check_back,
             consumer_commands=ConsumerCommands(
                 consumers=self.consumers,
@@ -387,19 +387,21 @@ class BrokerParts:
             lookup=MessageLookup(search=search, fetcher=fetcher, directory=self._directory),
             members=self._member.commands,
             delivery_records=DeliveryRecords(pulls=store.pulls, groups=groups, fetcher=fetcher),
-            row_looks=RowLooks(groups=groups, topics=topics, failure_texts=self._failure_texts),
+            row_looks=RowInspection(
+                groups=groups, topics=topics, failure_texts=self._failure_texts
+            ),
             delivery_trace=DeliveryTrace(
                 pulls=store.pulls, groups=groups, topics=topics, fetcher=fetcher
             ),
-            figure_looks=FigureLooks(self.status.scrape, now),
+            figure_looks=FigureInspection(self.status.scrape, now),
             figure_pages=FigurePages(groups, topics, self.traffic, self.stats, now),
             session_looks=self._make_session_looks(),
         )
 
-    def _make_session_looks(self) -> SessionLooks:
+    def _make_session_looks(self) -> SessionInspection:
         now, traffic = self._clock.monotonic, self.traffic
         listener = self._member.listener
-        return SessionLooks(lambda: listener.peers, now, traffic, self.topics, self.consumers)
+        return SessionInspection(lambda: listener.peers, now, traffic, self.topics, self.consumers)
 
     def _make_stopped_keys(self) -> StoppedKeys:
         return StoppedKeys(

@@ -5,7 +5,7 @@ server.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -30,8 +30,8 @@ from ternmq.replication.member.server_kind import (
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.bootstrap import install_base
-from ternmq.storage.config import StorageConfig
-from ternmq.storage.files import checkpoint, unclean
+from ternmq.storage.config import StorageConfig, StoreOpening
+from ternmq.storage.files import checkpoint, unclean_marker
 from ternmq.storage.files.disk import Disk, is_removed
 from ternmq.storage.files.paths import LOG_SUFFIX, Paths, bases, segment
 from ternmq.storage.log.leader_epochs import Starts
@@ -61,6 +61,8 @@ class BrokerKind:
         self._disk = disk
         self._access = access
         self.home = home
+        self._opens_again = False
+        """The store was closed in order by this process, to be opened again."""
 
     def data_epoch(self) -> int:
         return data_epoch(self._disk, Paths(self.home))
@@ -70,10 +72,10 @@ class BrokerKind:
         return [log_end(self._disk, folder) for folder in (paths.message, paths.pull)]
 
     def acks_from_memory(self) -> bool:
-        return unclean.crashed_with_acks_from_memory(self._disk, Paths(self.home))
+        return unclean_marker.crashed_with_acks_from_memory(self._disk, Paths(self.home))
 
     def note_acks_from_memory(self, acks_from_memory: bool) -> None:
-        unclean.note(self._disk, Paths(self.home), acks_from_memory=acks_from_memory)
+        unclean_marker.note(self._disk, Paths(self.home), acks_from_memory=acks_from_memory)
 
     def open(self, epoch: int, *, suffix: bool, on_corrupt: OnCorrupt) -> "BrokerReplicatedStore":
         store = Store.open(
@@ -82,12 +84,21 @@ class BrokerKind:
             clock=self._clock,
             epoch=epoch,
             config=storage_config(self._config),
-            suffix=suffix,
+            opening=StoreOpening(suffix=suffix, again=self._opens_again),
             on_corrupt=on_corrupt,
         )
-        return BrokerReplicatedStore(store, self._config, self._access)
+        self._opens_again = False
+        return BrokerReplicatedStore(store, self._config, self._access, closed=self._closed)
+
+    def _closed(self, opens_again: bool) -> None:
+        self._opens_again = opens_again
+
+    def end(self) -> None:
+        if self._opens_again:
+            unclean_marker.remove(self._disk, Paths(self.home))
 
     async def reseed(self, context: MemberContext, base: bytes) -> None:
+        self._opens_again = False
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, install_base, self._disk, self.home, base)
 
@@ -95,21 +106,33 @@ class BrokerKind:
 class BrokerReplicatedStore:
     """An open broker store: a `ReplicatedStore` of replication."""
 
-    def __init__(self, store: Store, config: BrokerConfig, access: ClusterAccess) -> None:
+    def __init__(
+        self,
+        store: Store,
+        config: BrokerConfig,
+        access: ClusterAccess,
+        *,
+        closed: Callable[[bool], None],
+    ) -> None:
+        """`closed` is told when it is, and whether in order and to be opened again."""
         self._store = store
         self._config = config
         self._access = access
+        self._closed = closed
         self._unnamed: frozenset[int] = frozenset()
         self._follower: BrokerFollower | None = None
         self.logs: Mapping[int, CopiedLog] = {MESSAGES: store.messages, PULLS: store.pulls}
         self.tables = store.tables
         self.begin_epoch = store.begin_epoch
         self.base = store.base_state
-        self.close = store.close
 
     @property
     def report(self) -> RecoveryReport:
         return self._store.report
+
+    def close(self, *, again: bool) -> None:
+        in_order = self._store.close(again=again)
+        self._closed(again and in_order)
 
     def look(self) -> TernError | None:
         self._store.look()

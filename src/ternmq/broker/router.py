@@ -16,8 +16,8 @@ from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.inspection.delivery_trace import DeliveryTrace
 from ternmq.broker.inspection.figure_pages import FigurePages
-from ternmq.broker.inspection.row_looks import RowLooks
-from ternmq.broker.inspection.session_looks import SessionLooks
+from ternmq.broker.inspection.rows import RowInspection
+from ternmq.broker.inspection.sessions import SessionInspection
 from ternmq.broker.operations.admin import AdminCommands
 from ternmq.broker.operations.dead_letter_admin import DeadLetterCommands, RefusedCommands
 from ternmq.broker.operations.dead_letter_recall import DeadLetterRecall
@@ -33,9 +33,9 @@ from ternmq.broker.slots.slots import Slots
 from ternmq.broker.transactions.check_back import CheckBack
 from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.broker.transactions.half_endings import HalfEndings
-from ternmq.broker.transactions.unfenced import Unfenced
+from ternmq.broker.transactions.unfenced_attempts import UnfencedAttempts
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
-from ternmq.replication.member.figure_looks import FigureLooks
+from ternmq.replication.member.figures import FigureInspection
 from ternmq.replication.member.server_kind import MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
@@ -73,7 +73,7 @@ class BrokerHandlers:
     confirmer: Confirmer
     half_batches: HalfBatches
     half_endings: HalfEndings
-    unfenced: Unfenced
+    unfenced: UnfencedAttempts
     check_back: CheckBack
     consumer_commands: ConsumerCommands
     detached_leases: DetachedLeases
@@ -89,10 +89,10 @@ class BrokerHandlers:
     stopped_keys: StoppedKeys
     lookup: MessageLookup
     delivery_records: DeliveryRecords
-    row_looks: RowLooks
+    row_looks: RowInspection
     delivery_trace: DeliveryTrace
-    session_looks: SessionLooks
-    figure_looks: FigureLooks
+    session_looks: SessionInspection
+    figure_looks: FigureInspection
     figure_pages: FigurePages
     members: MemberCommands
 
@@ -174,6 +174,7 @@ class BrokerRouter:
             Command.STATUS: now(StatusQuery, to.status.status),
             Command.TOPIC_FIGURES: later(TopicFiguresFind, to.stats.topics),
             Command.GROUP_FIGURES: later(groups.GroupFind, to.stats.groups),
+            Command.GROUP_TIMES: now(groups.GroupNamed, to.stats.times),
             Command.FIND: later(Find, to.lookup.find),
             Command.READ_DELIVERIES: later(read.DeliveriesRead, to.delivery_records.read),
             Command.ROW_STATE: later(rows.MessageStateFind, to.row_looks.states),

@@ -13,7 +13,7 @@ from ternmq.broker.role import BrokerKind
 from ternmq.core.clock import Clock
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import ClusterDirectory
-from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.member.member_location import MemberLocation
 from ternmq.replication.roles.member_server import MemberCluster, MemberServer, serving_member
 from ternmq.storage.files.disk import Disk, RealDisk
 from ternmq.storage.files.reserve import ReservedDisk
@@ -23,7 +23,7 @@ from ternmq.wire.messages.hello import BROKER
 @asynccontextmanager
 async def serve(
     config: BrokerConfig,
-    place: MemberPlace,
+    place: MemberLocation,
     *,
     directory: ClusterDirectory,
     clock: Clock,

@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from ternmq import __version__
-from ternmq.cli.access import grant, key, quota, token, user
+from ternmq.cli.access import access_key, grant, key, quota, token, user
+from ternmq.cli.apps.run import run as run_app
 from ternmq.cli.jobs import jobs, outbox, pipeline
 from ternmq.cli.messages import (
     consume,
@@ -62,6 +63,7 @@ app = typer.Typer(
 )
 app.command("up")(up.up)
 app.command("cluster")(cluster.cluster)
+app.command("run")(run_app)
 app.command("console")(console.console)
 app.add_typer(gateway.app, name="gateway", cls=HintingGroup)
 app.command("status")(status.status)
@@ -77,6 +79,7 @@ app.add_typer(limit.app, name="limit", cls=HintingGroup)
 app.add_typer(user.app, name="user", cls=HintingGroup)
 app.add_typer(grant.app, name="grant", cls=HintingGroup)
 app.add_typer(token.app, name="token", cls=HintingGroup)
+app.add_typer(access_key.app, name="access-key", cls=HintingGroup)
 app.add_typer(key.app, name="key", cls=HintingGroup)
 app.command("erase")(key.erase)
 app.add_typer(quota.app, name="quota", cls=HintingGroup)

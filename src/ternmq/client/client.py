@@ -17,6 +17,7 @@ from typing import Any, TypeVar, Unpack
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin.admin import Admin
 from ternmq.client.admin.delays import CancelResult, Delayed, Delays
+from ternmq.client.codecs.codec import Codec, CodecName
 from ternmq.client.config import DEFAULT_APP, ClientConfig, ConnectOptions, make_config
 from ternmq.client.confirming.confirm import (
     check_group,
@@ -34,7 +35,6 @@ from ternmq.client.consuming.subscription_plan import (
     make_plan,
 )
 from ternmq.client.model.arguments import check_value
-from ternmq.client.model.codec import Codec, CodecName
 from ternmq.client.model.durations import Duration, typed
 from ternmq.client.model.outgoing import (
     SendManyOptions,
@@ -50,7 +50,7 @@ from ternmq.client.producing.send_many import SendMany, send_many
 from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.client.reading.calls import ReadingCalls
 from ternmq.client.session import ClientSession
-from ternmq.client.tracing import TRACING, sending_many, sending_one
+from ternmq.client.tracing import TRACING, sending_one, traced_list
 from ternmq.client.transactions.checker import CheckFunction
 from ternmq.client.transactions.detached import (
     Detached,
@@ -202,26 +202,22 @@ class Client(ReadingCalls):
     async def _send_bulk(
         self, topic: str, bodies: Sequence[Any], options: SendOptions
     ) -> BatchReceipt:
-        if TRACING.tracer is not None:
-            with sending_many(TRACING.tracer, topic, bodies, options) as traced:
-                return await self._send_list(topic, traced, options)
-        return await self._send_list(topic, bodies, options)
-
-    async def _send_list(
-        self, topic: str, bodies: Sequence[Any], options: SendOptions
-    ) -> BatchReceipt:
         producer, spooling = self.sender(), self._open().spooling
-        if spooling is not None:
-            return await spooling.send_many(topic, bodies, options)
-        return await send_many(producer, topic, bodies, options)
+        if TRACING.tracer is None and spooling is None:
+            return await send_many(producer, topic, bodies, options)
+        with traced_list(topic, bodies, options) as traced:
+            if spooling is not None:
+                return await spooling.send_many(topic, traced, options)
+            return await send_many(producer, topic, traced, options)
 
     async def _send_unwatched(
         self, topic: str, bodies: Sequence[Any], options: SendOptions
     ) -> BatchReceipt:
         producer, spooling = self.sender(), self._open().spooling
-        if spooling is not None:
-            return await spooling.accept_many(topic, bodies, options)
-        return await SendMany(producer, topic, options).accept_when_room(bodies)
+        with traced_list(topic, bodies, options) as traced:
+            if spooling is not None:
+                return await spooling.accept_many(topic, traced, options)
+            return await SendMany(producer, topic, options).accept_when_room(traced)
 
     async def _send_confirmed(self, topic: str, body: Any, options: SendOptions) -> Receipt:
         wanted = take_confirm_request(options)  # type: ignore[arg-type]
@@ -249,7 +245,8 @@ class Client(ReadingCalls):
         receipt says `.duplicate` and where the first is. Ids are known per broker group, so name
         the same group whenever the same rows may be sent again.
         """
-        return await self._open().once_sender().send(topic, rows, broker_group)
+        with traced_list(topic, rows, {}) as traced:
+            return await self._open().once_sender().send(topic, traced, broker_group)
 
     def send_nowait(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
         """Accept one message and return at once; `BufferFull` when there is no room.
@@ -257,7 +254,10 @@ class Client(ReadingCalls):
         Failures are counted in `stats()` and told to `on_error`, or logged.
         """
         session = self._session
-        if session is None or session.life != life.number or session.producer is None:
+        if TRACING.tracer is not None:
+            with sending_one(TRACING.tracer, topic, options):
+                self.sender().send_nowait(topic, body, options)
+        elif session is None or session.life != life.number or session.producer is None:
             self.sender().send_nowait(topic, body, options)
         else:
             session.producer.send_nowait(topic, body, options)
@@ -272,10 +272,11 @@ class Client(ReadingCalls):
         bodies = listed_bodies(bodies)
         refuse_confirm(take_confirm_request(options) if options else None)  # type: ignore[arg-type]
         producer, spooling = self.sender(), self._open().spooling
-        if spooling is not None:
-            spooling.send_many_nowait(topic, bodies, options)
-        else:
-            SendMany(producer, topic, options).accept(bodies)
+        with traced_list(topic, bodies, options) as traced:
+            if spooling is not None:
+                spooling.send_many_nowait(topic, traced, options)
+            else:
+                SendMany(producer, topic, options).accept(traced)
 
     async def flush(self) -> None:
         """Wait until everything accepted so far is stored or given up."""

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin, get
 import msgspec
 
 from ternmq.batch.layout import BODY_SIZE_MAX, ROWS_MAX, Encoding
+from ternmq.client.codecs.codec import Codec, CodecName, find_codec
 from ternmq.client.model.arguments import check_options
-from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.times import shown
 from ternmq.core.errors import BadConfig, TernError

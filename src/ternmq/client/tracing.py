@@ -5,7 +5,7 @@ for single messages of a list. Knows nothing of OpenTelemetry.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -20,6 +20,9 @@ class ClientTracer(Protocol):
 
     def sending(self, topic: str, count: int) -> AbstractContextManager[str | None]:
         """Around a call that sends; gives the trace context of its messages, if they have one."""
+
+    def ending(self, action: str, count: int) -> AbstractContextManager[None]:
+        """Around the end of a transaction of so many messages."""
 
     def received(self, group: str, deliveries: Sequence[Delivery]) -> None:
         """Messages came in."""
@@ -64,3 +67,13 @@ def sending_many(
             replace(body, trace=body.trace or trace) if isinstance(body, Outgoing) else body
             for body in bodies
         ]
+
+
+def traced_list(
+    topic: str, bodies: Sequence[Any], options: SendOptions
+) -> AbstractContextManager[Sequence[Any]]:
+    """Around a call that sends a list; the list itself where nobody traces, or it is none."""
+    tracer = TRACING.tracer
+    if tracer is None or not isinstance(bodies, Sequence) or not bodies:
+        return nullcontext(bodies)
+    return sending_many(tracer, topic, bodies, options)

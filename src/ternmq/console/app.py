@@ -21,9 +21,8 @@ from starlette.types import ASGIApp, Scope
 
 from ternmq.api.callers import Caller
 from ternmq.api.problems import status_of
-from ternmq.console.guard import WebGuard
-from ternmq.console.live import LivePages
-from ternmq.console.login.entrance import CALLER, ConsoleDoor
+from ternmq.console.live_pages import LivePages
+from ternmq.console.login.authentication import CALLER, LoginMiddleware
 from ternmq.console.login.login_site import LoginSite
 from ternmq.console.page import AskedUrl, Console, PageFunction, ShownPage
 from ternmq.console.pages import (
@@ -44,6 +43,7 @@ from ternmq.console.pages import (
 )
 from ternmq.console.people import access, requests
 from ternmq.console.render import FOLDER, Renderer
+from ternmq.console.web_guard import WebGuard
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.log import get_logger
 
@@ -251,7 +251,9 @@ async def form_of(request: Request) -> dict[str, str]:
 
 def make_site(site: ConsoleSite, api: ASGIApp, login: LoginSite | None = None) -> ASGIApp:
     """The application; with `login` nobody sees more of it than how to log in."""
-    doors = [] if login is None else [Middleware(ConsoleDoor, doors=login.doors, fail=site.refuse)]
+    doors = (
+        [] if login is None else [Middleware(LoginMiddleware, doors=login.doors, fail=site.refuse)]
+    )
     return Starlette(
         routes=[
             Mount("/api/v1", api),

@@ -27,9 +27,9 @@ from ternmq.api.views.watch import Watch
 from ternmq.client.client import Client, connect
 from ternmq.console.app import ConsoleSite, make_site
 from ternmq.console.config import ConsoleConfig
-from ternmq.console.live import LivePages
+from ternmq.console.live_pages import LivePages
 from ternmq.console.login.attempts import LoginAttempts
-from ternmq.console.login.entrance import Cookies, Doors
+from ternmq.console.login.authentication import ConsoleLogins, Cookies
 from ternmq.console.login.login_site import LoginSite
 from ternmq.console.login.oidc_login import OidcLogin
 from ternmq.console.login.password_login import PasswordLogin
@@ -112,7 +112,7 @@ async def _logging_in(
     callers = Callers(url, service)
     oidc = config.oidc
     back = f"{config.origin}/login/back"
-    doors = Doors(
+    doors = ConsoleLogins(
         sessions=sessions,
         callers=callers,
         attempts=LoginAttempts(clock.monotonic),

@@ -16,7 +16,7 @@ from ternmq import __version__
 from ternmq.api.action_rights import why_not
 from ternmq.api.caller_rights import CallerRights
 from ternmq.api.views.snapshot import Snapshot
-from ternmq.console import drawing, formats
+from ternmq.console import charts, formats
 from ternmq.console.flow_map import flow_map
 from ternmq.console.page import AskedUrl, Console, ShownPage, path_of
 from ternmq.wire.actions import Action
@@ -72,13 +72,13 @@ class Renderer:
         )
         names = ("number", "short", "rate", "size", "duration", "moment", "iso", "share", "plural")
         self._templates.filters |= {name: getattr(formats, name) for name in names}
-        charts = ("spark", "flow_chart", "ledger_bars", "columns", "gauge")
-        self._templates.globals |= {name: getattr(drawing, name) for name in charts}
+        drawn = ("spark", "flow_chart", "ledger_bars", "columns", "gauge", "share_bar")
+        self._templates.globals |= {name: getattr(charts, name) for name in drawn}
         self._templates.globals |= {
             "ago": formats.ago,
             "flow_map": flow_map,
             "path_of": path_of,
-            "words": drawing.WORDS,
+            "words": charts.WORDS,
         }
 
     def page(self, console: Console, asked: AskedUrl, page: ShownPage, theme: str = "") -> str:

@@ -54,6 +54,12 @@ class TooLarge(BadRequest):
     code = "too_large"
 
 
+class DecodeError(BadRequest):
+    """A body is not what the codec or the type asked for reads; it never will be."""
+
+    code = "decode_error"
+
+
 class BadFilter(BadRequest):
     """A filter expression does not parse."""
 

@@ -14,8 +14,8 @@ from ternmq.delay.bootstrap_transfer import BootstrapLender
 from ternmq.delay.config import DelayConfig
 from ternmq.delay.dispatching.broker_senders import BrokerSenders
 from ternmq.delay.dispatching.decide import Decisions
+from ternmq.delay.dispatching.deleted_topics import DeletedTopics
 from ternmq.delay.dispatching.dispatch import Dispatcher
-from ternmq.delay.dispatching.gone_topics import GoneTopics
 from ternmq.delay.intake.accept import Acceptor
 from ternmq.delay.intake.take_committed import CommittedTaker
 from ternmq.delay.operations.changes import Changes
@@ -28,7 +28,7 @@ from ternmq.delay.timing.scheduler import Scheduler
 from ternmq.delay.timing.ticker import Ticker
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.replication.leading.leader import Leader
-from ternmq.replication.member.figure_looks import FigureLooks
+from ternmq.replication.member.figures import FigureInspection
 from ternmq.replication.member.member_context import MemberContext
 from ternmq.replication.member.server_kind import Loops, MemberCommands
 from ternmq.rpc.server import Listener
@@ -93,7 +93,7 @@ class DelayParts:
             self._engine,
             self._decisions,
             self._senders,
-            GoneTopics(context.directory, store.names),
+            DeletedTopics(context.directory, store.names),
             clock=clock,
             workers=config.delay_workers,
         )
@@ -129,7 +129,7 @@ class DelayParts:
             finder=self._finder,
             lender=self.lender,
             status=self.status,
-            figure_looks=FigureLooks(self.status.scrape, context.clock.monotonic),
+            figure_looks=FigureInspection(self.status.scrape, context.clock.monotonic),
             members=commands,
         )
 

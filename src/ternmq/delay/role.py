@@ -100,6 +100,9 @@ class DelayKind:
         )
         return DelayReplicatedStore(following, config, self._access)
 
+    def end(self) -> None:
+        """Nothing is kept open for it."""
+
     async def reseed(self, context: MemberContext, base: bytes) -> None:
         standing = context.standing
         master = standing.member(standing.master)
@@ -143,11 +146,13 @@ class DelayReplicatedStore:
         }
         self.tables = store.tables
         self.begin_epoch = store.begin_epoch
-        self.close = store.close
 
     @property
     def report(self) -> RecoveryReport:
         return self._store.report
+
+    def close(self, *, again: bool) -> None:
+        self._store.close()
 
     def look(self) -> TernError | None:
         with suppress(DiskFull, DiskFailed):

@@ -15,7 +15,7 @@ from ternmq.delay.intake.accept import Acceptor
 from ternmq.delay.operations.changes import Changes
 from ternmq.delay.operations.find import DelayFinder
 from ternmq.delay.operations.status import DelayLeaderStatus
-from ternmq.replication.member.figure_looks import FigureLooks
+from ternmq.replication.member.figures import FigureInspection
 from ternmq.replication.member.server_kind import MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
@@ -51,7 +51,7 @@ class DelayRouter:
         finder: DelayFinder,
         lender: BootstrapLender,
         status: DelayLeaderStatus,
-        figure_looks: FigureLooks,
+        figure_looks: FigureInspection,
         members: MemberCommands,
     ) -> None:
         self._pending = PendingRequests()

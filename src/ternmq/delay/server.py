@@ -12,7 +12,7 @@ from ternmq.delay.config import DelayConfig
 from ternmq.delay.role import DelayKind
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import ClusterDirectory
-from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.member.member_location import MemberLocation
 from ternmq.replication.roles.member_server import MemberCluster, MemberServer, serving_member
 from ternmq.storage.files.disk import Disk, RealDisk
 from ternmq.storage.files.reserve import ReservedDisk
@@ -22,7 +22,7 @@ from ternmq.wire.messages.hello import DISPATCHER
 @asynccontextmanager
 async def serving_delay(
     config: DelayConfig,
-    place: MemberPlace,
+    place: MemberLocation,
     *,
     directory: ClusterDirectory,
     clock: Clock,

@@ -22,7 +22,12 @@ ORIGIN_PREFIX = "%origin."
 KEY_PREFIX = "%key."
 """Its settings hold one wrapped data key of an encrypted topic."""
 
-TOLD_PREFIXES = (ACCESS_PREFIX, KEY_PREFIX, ORIGIN_PREFIX)
+ACCESS_KEY_PREFIX = "%accesskey."
+"""Its settings hold one access key and its secret, by which RocketMQ clients sign."""
+
+SECRET_PREFIXES = (KEY_PREFIX, ACCESS_KEY_PREFIX)
+"""Told to nobody by lists, brokers included: meta servers alone answer for them."""
+TOLD_PREFIXES = (ACCESS_PREFIX, ORIGIN_PREFIX, *SECRET_PREFIXES)
 """Parts of servers that keep such topics in tables of their own hear of new ones, too."""
 
 
@@ -92,6 +97,11 @@ def key_owner(name: str) -> tuple[str, str]:
     """Topic and label of the data key that such a topic keeps."""
     topic, _, label = name.removeprefix(KEY_PREFIX).partition(RESERVED)
     return topic, label
+
+
+def access_key_topic(id: str) -> str:
+    """The topic that keeps an access key."""
+    return f"{ACCESS_KEY_PREFIX}{id}"
 
 
 def plain_name(topic: str) -> str:

@@ -4,7 +4,7 @@ One connection to one meta server at a time; when it fails, or has no registry, 
 tried. Refreshes that overlap share one question. After the first one, `_watch` keeps one open that
 a meta server answers when the routes are others, so a change is known in well under a second.
 What was learnt last stays usable while every meta server is away: brokers serve without meta.
-A meta server with the registry of another cluster is never asked (`known_cluster`).
+A meta server with the registry of another cluster is never asked (`cluster_identity`).
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from ternmq.core.errors import Closed, TernError, Unavailable
 from ternmq.core.log import get_logger
-from ternmq.discovery.known_cluster import KnownCluster, all_have
+from ternmq.discovery.cluster_identity import ClusterIdentity, all_have
 from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.node_proof import Greeting
 from ternmq.wire.messages.servers import Route, Routes, RoutesFind
@@ -50,7 +50,7 @@ class RouteCache:
         self._watching: asyncio.Task[None] | None = None
         self._closed = False
         self._refused: set[str] = set()
-        self.cluster = KnownCluster()
+        self.cluster = ClusterIdentity()
         self.changed: list[Callable[[], None]] = []
         """Called when the routes are others."""
         self.routes: Routes | None = None

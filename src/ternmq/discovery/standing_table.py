@@ -8,7 +8,7 @@ so only a higher version replaces what is known.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
-from ternmq.discovery.notify import tell_all
+from ternmq.discovery.callbacks import tell_all
 from ternmq.wire.messages.standings import (
     BrokerGroupDrain,
     BrokerGroupKind,

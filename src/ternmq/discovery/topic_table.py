@@ -5,15 +5,20 @@ How a table learns of topics is their own business; looking one up is a dictiona
 waits. Never asks a registry or another server.
 """
 
-from collections.abc import Callable
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from ternmq.core.log import get_logger
+from ternmq.discovery.callbacks import tell_all
 from ternmq.discovery.hidden_topics import ACCESS_PREFIX, PLACEMENT
-from ternmq.discovery.notify import tell_all
 from ternmq.wire.messages.order_keys import Placement
 from ternmq.wire.messages.topics import Topic
 
 log = get_logger()
+
+NEW_NAMES_MAX = 100
+"""More names than that are not put into their order one by one."""
 
 
 class TopicTable:
@@ -23,11 +28,25 @@ class TopicTable:
         super().__init__()
         self._topics: dict[str, Topic] = {}
         self.topic: Callable[[str], Topic | None] = self._topics.get  # No frame for each batch.
+        self._ordered: list[str] = []
+        self._unordered: list[str] = []
+        """Names that came since names were last asked for in their order."""
         self._deleted_callbacks: list[Callable[[Topic], None]] = []
         self._changed_callbacks: list[Callable[[Topic], None]] = []
 
     def topics(self) -> list[Topic]:
         return list(self._topics.values())
+
+    def names_from(self, begin: str) -> Iterator[str]:
+        """Names of topics in their order, from this one on, our own (`%`) included. A page of them
+        costs what the page is long, however many topics there are."""
+        if len(self._unordered) > NEW_NAMES_MAX:
+            self._ordered = sorted([*self._ordered, *self._unordered])
+        else:
+            for name in self._unordered:
+                insort(self._ordered, name)
+        self._unordered.clear()
+        return islice(self._ordered, bisect_left(self._ordered, begin), None)
 
     @property
     def topic_count(self) -> int:
@@ -73,4 +92,15 @@ class TopicTable:
         if held is None or held.id != topic.id:
             return False
         del self._topics[topic.name]
+        at = bisect_left(self._ordered, topic.name)
+        if at < len(self._ordered) and self._ordered[at] == topic.name:
+            del self._ordered[at]
+        else:
+            self._unordered.remove(topic.name)
         return True
+
+    def _put(self, topic: Topic) -> None:
+        """Keep it in memory, in the place of the one that has its name."""
+        if topic.name not in self._topics:
+            self._unordered.append(topic.name)
+        self._topics[topic.name] = topic

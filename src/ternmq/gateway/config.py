@@ -29,6 +29,9 @@ class GatewayConfig:
     delay_ms_max: int = DELAY_MS_MAX
     poll_ms: int = POLL_MS
     """What push consumers are told to wait for messages."""
+    access_keys: bool = False
+    """Clients sign their calls, and each call is answered as the user who signed it; else all come
+    as the gateway's own user."""
     topic_aliases: Mapping[str, str] = field(default_factory=dict)
     group_aliases: Mapping[str, str] = field(default_factory=dict)
 

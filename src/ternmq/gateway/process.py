@@ -7,6 +7,7 @@ way of TernMQ clients: when it dies, what its clients held comes again, and noth
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from ternmq.client.client import Client, connect
 from ternmq.core.clock import Clock
@@ -14,15 +15,18 @@ from ternmq.core.errors import BadConfig, Unauthorized, Unavailable
 from ternmq.core.lifecycle import background
 from ternmq.discovery.url_user import split_user
 from ternmq.gateway.config import GatewayConfig
-from ternmq.gateway.grpcio_server import serving_calls
-from ternmq.gateway.handlers.gateway import Gateway
-from ternmq.gateway.handlers.known import ClusterFacts
+from ternmq.gateway.handlers.cluster_facts import ClusterFacts
+from ternmq.gateway.handlers.context import GatewayContext
 from ternmq.gateway.protocol.names import GatewayNames
 from ternmq.gateway.router import GatewayRouter
 from ternmq.gateway.sessions.clients import ClientTable
 from ternmq.gateway.sessions.group_consumers import GroupConsumers
 from ternmq.gateway.sessions.half_messages import HalfMessages
+from ternmq.gateway.sessions.opened_keys import SignerKey
 from ternmq.gateway.sessions.recent_sends import RecentSends
+from ternmq.gateway.signed_router import SignedRouter
+from ternmq.rpc.http2.call_server import serving_calls
+from ternmq.rpc.http2.calls import CallTable
 
 APP = "tern-gateway"
 LOOK_S = 2.0
@@ -32,10 +36,12 @@ REQUEST_TIMEOUT_S = 2.5
 
 
 @asynccontextmanager
-async def making_gateway(config: GatewayConfig, clock: Clock) -> AsyncIterator[GatewayRouter]:
-    """The calls over a cluster, while a block runs; without a listener."""
-    user, _ = split_user(config.url)
-    async with _looking(config, user or APP) as mq:
+async def making_gateway(
+    config: GatewayConfig, clock: Clock, key: SignerKey | None = None
+) -> AsyncIterator[GatewayRouter]:
+    """The calls over a cluster, while a block runs; without a listener. `key`: as its user, in
+    place of the gateway's own."""
+    async with _looking(config, key) as mq:
         consumers = GroupConsumers(mq, clock, config.start)
 
         async def gone(client_id: str) -> None:
@@ -44,7 +50,7 @@ async def making_gateway(config: GatewayConfig, clock: Clock) -> AsyncIterator[G
         clients = ClientTable(clock, gone)
         halves = HalfMessages(mq, clock, clients.producers_of)
         mq.transaction_checker(halves.asked)
-        gateway = Gateway(
+        gateway = GatewayContext(
             mq=mq,
             clock=clock,
             config=config,
@@ -69,17 +75,41 @@ async def making_gateway(config: GatewayConfig, clock: Clock) -> AsyncIterator[G
 async def serving_gateway(config: GatewayConfig, clock: Clock) -> AsyncIterator[str]:
     """Listen while a block runs; yields the address."""
     async with (
-        making_gateway(config, clock) as router,
+        making_router(config, clock) as router,
         serving_calls(router, config.address),
     ):
         yield config.address
 
 
 @asynccontextmanager
-async def _looking(config: GatewayConfig, app: str) -> AsyncIterator[Client]:
+async def making_router(config: GatewayConfig, clock: Clock) -> AsyncIterator[CallTable]:
+    """The calls of one gateway, or of one for each access key."""
+    async with making_gateway(config, clock) as own:
+        if not config.access_keys:
+            yield own
+            return
+        signed = SignedRouter(own, clock, partial(making_gateway, config, clock))
+        async with background(signed=signed.run):
+            yield signed
+
+
+def _client(config: GatewayConfig, key: SignerKey | None) -> Client:
+    user, url = split_user(config.url)
+    if key is None:
+        return connect(config.url, app=user or APP, lazy=True)
+    signer = key
+
+    def token() -> str:
+        return signer.token.reveal()
+
+    return connect(url.replace("://", f"://{key.user}@", 1), app=key.user, token=token, lazy=True)
+
+
+@asynccontextmanager
+async def _looking(config: GatewayConfig, key: SignerKey | None) -> AsyncIterator[Client]:
     """A client; a cluster that lets nobody in says so before anything listens, one that is away
     is waited for."""
-    mq = connect(config.url, app=app, lazy=True)
+    mq = _client(config, key)
     try:
         try:
             async with asyncio.timeout(LOOK_S):

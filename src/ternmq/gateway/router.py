@@ -8,12 +8,13 @@ No call ends the process.
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from ternmq.client.client import Client
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
-from ternmq.gateway.handlers.gateway import Gateway, put_status
-from ternmq.gateway.handlers.receiving import ReceiveCalls
+from ternmq.gateway.handlers.context import GatewayContext, put_status
+from ternmq.gateway.handlers.receive import ReceiveCalls
 from ternmq.gateway.handlers.routes import RouteCalls
-from ternmq.gateway.handlers.sending import SendCalls
+from ternmq.gateway.handlers.send import SendCalls
 from ternmq.gateway.handlers.telemetry import TelemetryCalls
 from ternmq.gateway.protocol import messages
 from ternmq.gateway.protocol.codes import Code, Refused, code_of
@@ -34,7 +35,7 @@ log = get_logger()
 class GatewayRouter:
     """The table that a transport looks calls up in."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewayContext) -> None:
         self._gateway = gateway
         routes, sends = RouteCalls(gateway), SendCalls(gateway)
         receives, self._telemetry = ReceiveCalls(gateway), TelemetryCalls(gateway)
@@ -63,6 +64,11 @@ class GatewayRouter:
                 kind=CallKind.BOTH_WAYS, request_size_max=SMALL, both_ways=self._stream
             ),
         }
+
+    @property
+    def mq(self) -> Client:
+        """By which it is in the cluster."""
+        return self._gateway.mq
 
     def method(self, path: str) -> CalledMethod | None:
         if not path.startswith(SERVICE):

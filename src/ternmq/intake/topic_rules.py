@@ -74,7 +74,10 @@ def made_for(
     if use is None:
         return settings
     if use.quota.topics_max:
-        there = sum(each.settings.made_by == use.name for each in topics())
+        there = sum(
+            each.settings.made_by == use.name and not each.name.startswith(RESERVED)
+            for each in topics()
+        )
         use.check_made("topics", there, use.quota.topics_max)
     return replace(settings, made_by=use.name)
 

@@ -19,11 +19,11 @@ from ternmq.client.documents.leases import DocumentLease
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Conflict, DocumentNotFound, TernError, Unavailable
 from ternmq.core.log import get_logger
-from ternmq.jobs.desk import JobDesk
 from ternmq.jobs.job import JOB_KIND, KEPT_S, LEASE_KIND, KeptJob, job_bytes, read_job
+from ternmq.jobs.job_admin import JobAdmin
+from ternmq.jobs.job_kinds import WORKS
 from ternmq.jobs.job_run import JobRun, JobStopped
 from ternmq.jobs.resend import JobHalted
-from ternmq.jobs.work import WORKS
 
 LOOK_EVERY_S = 2.0
 IDLE_EVERY_S = 5.0
@@ -70,7 +70,7 @@ class JobRunner:
     async def look(self) -> bool:
         """Begin what nobody runs; is there anything to do?"""
         now_ms = self._clock.now_ms()
-        open_ = [job for job in await JobDesk(self._mq).list() if not job.over]
+        open_ = [job for job in await JobAdmin(self._mq).list() if not job.over]
         for job in reversed(open_):
             if job.id in self._running or len(self._running) >= AT_ONCE_MAX:
                 continue
@@ -86,7 +86,7 @@ class JobRunner:
             if self._running:
                 await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
                 continue
-            left = [job for job in await JobDesk(self._mq).list() if not job.over]
+            left = [job for job in await JobAdmin(self._mq).list() if not job.over]
             if not [job for job in left if id in (None, job.id)]:
                 return
             await asyncio.sleep(0.5)  # Another runner has it, or it is not time yet.

@@ -7,8 +7,8 @@ goes to one worker thread, in the order asked. Creations gather while a transact
 together in the next one, so 50,000 new topics are a handful of transactions and one new topic waits
 for one.
 
-Other meta servers may change the same registry; `RegistryNews` follows it. Consumer groups are not
-kept in memory: whether one is there is asked.
+Other meta servers may change the same registry; `RegistryChanges` follows it. Consumer groups are
+not kept in memory: whether one is there is asked.
 
 Rules
 -----
@@ -34,16 +34,15 @@ from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
 from ternmq.discovery.hidden_topics import (
-    KEY_PREFIX,
     ORIGIN_PREFIX,
+    SECRET_PREFIXES,
     TOLD_PREFIXES,
     refused_topic,
 )
 from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
-from ternmq.meta.batching import Batching
 from ternmq.meta.config import DEAD_AFTER_MS, REFRESH_MS, TOPICS_MAX
-from ternmq.meta.numbering import Draw, leap, past
+from ternmq.meta.id_allocation import Draw, leap, past
 from ternmq.meta.place import place
 from ternmq.meta.registries.registry import (
     Behind,
@@ -55,7 +54,8 @@ from ternmq.meta.registries.registry import (
     Registry,
 )
 from ternmq.meta.registries.registry_worker import RegistryWorker
-from ternmq.meta.registry_news import RegistryNews
+from ternmq.meta.registry_changes import RegistryChanges
+from ternmq.meta.request_batches import RequestBatches
 from ternmq.meta.standings.leadership import Leadership
 from ternmq.meta.standings.liveness import Liveness
 from ternmq.meta.standings.standings import epoch_key
@@ -93,17 +93,17 @@ class MetaDirectory(TopicTable, StandingTable):
         self._registry = registry
         self._clock = clock
         self._worker = worker
-        self.news = RegistryNews(registry, worker, self._learn, clock, refresh_ms)
+        self.news = RegistryChanges(registry, worker, self._learn, clock, refresh_ms)
         self.liveness = Liveness(clock, dead_after_ms=dead_after_ms)
         self._leadership = Leadership(registry, self.liveness)
         self.on_standing_changed(self._leadership.saw)
         self._servers: list[Route] = []
         self._servers_callbacks: list[Callable[[list[Route]], None]] = []
-        self._new_topics = Batching[str, NewTopic, Topic](
+        self._new_topics = RequestBatches[str, NewTopic, Topic](
             lambda new: self._worker.run(lambda: self._numbered().create_topics(new)),
             self._made_topics,
         )
-        self._new_groups = Batching[tuple[int, str], NewGroup, GroupRow | None](
+        self._new_groups = RequestBatches[tuple[int, str], NewGroup, GroupRow | None](
             lambda new: self._worker.run(lambda: self._numbered().create_groups(new)),
             lambda rows: None,
         )
@@ -130,7 +130,7 @@ class MetaDirectory(TopicTable, StandingTable):
 
     def _numbered(self) -> Registry:
         """In the worker, before the first number is given out: it may be an older copy, or another
-        registry than the one that the data of brokers comes from (`numbering`)."""
+        registry than the one that the data of brokers comes from (`id_allocation`)."""
         if not self._leapt:
             self._registry.leap(lambda last: leap(last, self._draw))
             self._leapt = True
@@ -161,7 +161,7 @@ class MetaDirectory(TopicTable, StandingTable):
         says where dead letters are from."""
         if len(self._topics) < self._topics_max:
             return len(self._topics)
-        return sum(not name.startswith((KEY_PREFIX, ORIGIN_PREFIX)) for name in self._topics)
+        return sum(not name.startswith((ORIGIN_PREFIX, *SECRET_PREFIXES)) for name in self._topics)
 
     async def change_topic(self, name: str, change: Change) -> Topic:
         """Replace a topic's settings, durably; everybody who looks it up sees them at once."""
@@ -182,7 +182,7 @@ class MetaDirectory(TopicTable, StandingTable):
         return (await asyncio.shield(self._changed(delete, self._drop_topics)))[-1]
 
     def _put_topic(self, topic: Topic) -> None:
-        self._topics[topic.name] = topic
+        self._put(topic)
         self._tell_changed(topic)
 
     def _made_topics(self, topics: Sequence[Topic]) -> None:
@@ -191,7 +191,7 @@ class MetaDirectory(TopicTable, StandingTable):
 
     def _add_topics(self, topics: Sequence[Topic]) -> None:
         for topic in topics:
-            self._topics[topic.name] = topic
+            self._put(topic)
             if _in_routes(topic.settings) or topic.name.startswith(TOLD_PREFIXES):
                 self._tell_changed(topic)
 

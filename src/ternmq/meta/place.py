@@ -14,7 +14,7 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.meta.placement import changed
 from ternmq.meta.registries.registry import Change
-from ternmq.meta.registry_news import RegistryNews
+from ternmq.meta.registry_changes import RegistryChanges
 from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
 from ternmq.wire.messages.topics import Topic, TopicSettings
 
@@ -25,7 +25,7 @@ class ChangesTopics(Protocol):
     """What is needed of the directory."""
 
     @property
-    def news(self) -> RegistryNews: ...
+    def news(self) -> RegistryChanges: ...
 
     def topic(self, name: str, /) -> Topic | None: ...
 

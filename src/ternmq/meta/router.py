@@ -21,10 +21,11 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, OverLimit, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.process import own_cpu_s, own_memory
-from ternmq.discovery.access_news import follow_access
+from ternmq.discovery.access_changes import follow_access
 from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.intake.topic_rules import made_for
 from ternmq.meta.access.access_commands import AccessCommands
+from ternmq.meta.access.access_key_commands import AccessKeyCommands
 from ternmq.meta.access.key_commands import KeyCommands
 from ternmq.meta.access.token_commands import TokenCommands, own_rights
 from ternmq.meta.config import HEARTBEAT_MS
@@ -55,11 +56,14 @@ from ternmq.rpc.guarded.guarded_peer import GuardedHandler
 from ternmq.rpc.node_proof import proven
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.server import Handler, Peer
-from ternmq.security.access.book import AccessBook
+from ternmq.security.access.access_book import AccessBook
 from ternmq.security.tls.server_tls import ServerTls, tls_facts
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome
 from ternmq.wire.messages.limits import (
+    AccessKeyFind,
+    AccessKeyOpen,
+    AccessKeySet,
     AppLimits,
     GrantSet,
     LimitSet,
@@ -174,6 +178,9 @@ class MetaRouter:
             data_dir=identity.data_dir,
             now_ms=clock.now_ms,
         )
+        self._access_keys = AccessKeyCommands(
+            directory, self._access, self._tokens, now_ms=clock.now_ms
+        )
         self._keys = KeyCommands(directory, data_dir=identity.data_dir)
         self._documents = DocumentCommands(directory)
         self._table: dict[int, Handle] = self._commands(
@@ -226,11 +233,14 @@ class MetaRouter:
             Command.TOKEN_CREATE: granted(TokenCreate, self._tokens.create),
             Command.TOKEN_LIST: granted(TokenFind, self._tokens.find),
             Command.TOKEN_REVOKE: granted(TokenRevoke, self._tokens.revoke),
+            Command.ACCESS_KEY_SET: granted(AccessKeySet, self._access_keys.set),
+            Command.ACCESS_KEY_LIST: granted(AccessKeyFind, self._access_keys.find),
+            Command.ACCESS_KEY_OPEN: granted(AccessKeyOpen, self._access_keys.open),
             # Everybody, about the own connection.
             Command.WHO_AM_I: self._say_rights,
             Command.TOKEN_END: self._end_token,
             # Operators.
-            Command.TOPIC_KEY_MAKE: later(TopicKeyMake, self._keys.make),
+            Command.TOPIC_KEY_MAKE: self._make_key,
             Command.TOPIC_KEY_FIND: later(TopicKeyFind, self._keys.find),
             Command.TOPIC_KEY_LIST: later(TopicKeyQuery, self._keys.list),
             Command.KEY_ERASE: later(KeyErase, self._keys.erase),
@@ -338,6 +348,10 @@ class MetaRouter:
         making = self._directory.create_topic(wanted.name, settings)
         self._later(peer, frame, self._in_time(making))
 
+    def _make_key(self, peer: Peer, frame: Frame) -> None:
+        wanted = unpack(frame.payload, TopicKeyMake)
+        self._later(peer, frame, self._keys.make(wanted, peer.use))
+
     def _list_limits(self, peer: Peer, frame: Frame) -> None:
         apps = limited_apps(self._directory.topics())
         limits = AppLimits(limits=[app_limit(app, self._directory.topic) for app in apps])
@@ -425,16 +439,13 @@ class MetaRouter:
     def _find_topics(self, find: TopicFind, peer: Peer) -> bytes:
         """Identities are told to servers only, other topics to those who may see them."""
         own, shown = find.prefix.startswith("%"), shown_to(peer)
-        names = sorted(
-            topic.name
-            for topic in self._directory.topics()
-            if topic.name > find.after
-            and topic.name.startswith(find.prefix)
-            and (own or not topic.name.startswith("%"))
-            and shown(topic.name)
-        )
-        chosen = names[: find.limit] if find.limit > 0 else names
-        topics = [topic for name in chosen if (topic := self._directory.topic(name)) is not None]
+        topics: list[Topic] = []
+        for name in self._directory.names_from(max(find.prefix, find.after)):
+            if not name.startswith(find.prefix) or (find.limit and len(topics) == find.limit):
+                break
+            topic = self._directory.topic(name)
+            if topic is not None and name > find.after and (own or name[:1] != "%") and shown(name):
+                topics.append(topic)
         answer = pack(Topics(topics=topics))
         if len(answer) > FRAME_SIZE_MAX:
             raise TooLarge(

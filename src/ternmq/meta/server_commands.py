@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 from ternmq.core.errors import BadName, BadRequest
 from ternmq.discovery.directory import InUse
-from ternmq.discovery.hidden_topics import ACCESS_PREFIX, KEY_PREFIX, RESERVED
+from ternmq.discovery.hidden_topics import ACCESS_PREFIX, RESERVED, SECRET_PREFIXES
 from ternmq.discovery.standing_table import StandingRequest
 from ternmq.meta.directory import MetaDirectory
-from ternmq.meta.numbering import NUMBER_MAX
+from ternmq.meta.id_allocation import NUMBER_MAX
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.rpc.node_proof import NodeIdentity
 from ternmq.rpc.peer import Peer
@@ -69,7 +69,7 @@ class ServerCommands:
             return TopicNews(version=news.version, everything=True)
         return TopicNews(
             version=news.version,
-            topics=[each for each in news.topics if not each.name.startswith(KEY_PREFIX)],
+            topics=[each for each in news.topics if not each.name.startswith(SECRET_PREFIXES)],
             deleted=sorted(news.deleted),
             standings=news.standings,
         )
@@ -160,9 +160,9 @@ def shown_to(peer: Peer) -> Callable[[str], bool]:
     what they belong to."""
     rights = peer.rights
     if is_server(peer):
-        return lambda name: not name.startswith(KEY_PREFIX)
+        return lambda name: not name.startswith(SECRET_PREFIXES)
     if rights is None or rights.sees_all:
-        return lambda name: not name.startswith((ACCESS_PREFIX, KEY_PREFIX))
+        return lambda name: not name.startswith((ACCESS_PREFIX, *SECRET_PREFIXES))
     return lambda name: not name.startswith(RESERVED) and rights.sees(name)
 
 

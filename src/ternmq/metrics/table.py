@@ -12,6 +12,8 @@ TOPICS_MAX = 1_000
 """Topics that have series of their own; those made later are added up as OTHER."""
 LANES_MAX = 1_000
 """Groups on topics, and their private lanes, that have series of their own."""
+TIMED_LANES_MAX = 200
+"""Those of them whose histograms have series of their own."""
 SERVERS_MAX = 1_000
 """Servers whose heartbeats have series of their own; the others have none."""
 OTHER = "%other"
@@ -184,6 +186,18 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         (*LANE, "outcome"),
         "What became of messages since the broker started.",
+    ),
+    Metric(
+        "tern_group_wait_seconds",
+        "histogram",
+        LANE,
+        "From stored until handed out for the first time; messages since the broker started.",
+    ),
+    Metric(
+        "tern_group_handle_seconds",
+        "histogram",
+        LANE,
+        "From handed out until acked; messages since the broker started.",
     ),
     Metric("tern_group_members", "gauge", LANE, "Consumers that are there."),
     Metric(

@@ -4,7 +4,7 @@ import socket
 
 from ternmq.discovery.url import format_url
 from ternmq.node.config import NodeConfig
-from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.member.member_location import MemberLocation
 from ternmq.rpc.address import join_address
 from ternmq.wire.messages.servers import Route
 
@@ -32,16 +32,16 @@ def delay_route(config: NodeConfig) -> Route:
     return Route(broker_group=config.broker_group, address=address, kind="delay")
 
 
-def broker_place(config: NodeConfig) -> MemberPlace:
+def broker_place(config: NodeConfig) -> MemberLocation:
     return _place(config, config.broker_port)
 
 
-def delay_place(config: NodeConfig) -> MemberPlace:
+def delay_place(config: NodeConfig) -> MemberLocation:
     return _place(config, config.delay_port)
 
 
-def _place(config: NodeConfig, port: int) -> MemberPlace:
-    return MemberPlace(
+def _place(config: NodeConfig, port: int) -> MemberLocation:
+    return MemberLocation(
         broker_group=config.broker_group,
         data_dir=config.data_dir,
         host=config.host,

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig
-from ternmq.discovery.access_news import entry_settings
+from ternmq.discovery.access_changes import entry_settings
 from ternmq.discovery.hidden_topics import access_topic
 from ternmq.meta.registries.registry import NewTopic, Registry
-from ternmq.security.access.book import AccessEntry, read_entry
+from ternmq.security.access.access_book import AccessEntry, read_entry
 from ternmq.security.access.scram import ITERATIONS_MIN, SALT_SIZE, make_verifier
 from ternmq.security.access.secret import read_secret
 from ternmq.security.private_files import replace_whole

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from ternmq.core.clock import Clock
 from ternmq.core.log import get_logger
-from ternmq.discovery.access_news import entry_of
+from ternmq.discovery.access_changes import entry_of
 from ternmq.discovery.hidden_topics import access_identity
 from ternmq.meta.access.access_commands import ADMIN, ADMIN_FILE, make_admin, make_alike
 from ternmq.meta.registries.registry import Registry
 from ternmq.node.config import NodeConfig
 from ternmq.node.console_user import PASSWORD_FILE, ensure_console_user
-from ternmq.security.access.book import AccessBook
+from ternmq.security.access.access_book import AccessBook
 
 BOOTSTRAP = "tern user bootstrap"
 

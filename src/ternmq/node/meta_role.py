@@ -11,7 +11,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig
 from ternmq.core.lifecycle import background
 from ternmq.core.process import VERSION
-from ternmq.discovery.guarding import guarding
+from ternmq.discovery.server_guard import guarding
 from ternmq.meta.connected_clients import ConnectedClients
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.registries import url

@@ -85,6 +85,25 @@ class OtelTracer:
                 self._sent.add(count, attributes)
                 self._operation.record(perf_counter() - began, attributes)
 
+    @contextmanager
+    def ending(self, action: str, count: int) -> Iterator[None]:
+        attributes = {names.SYSTEM: names.SYSTEM_NAME, names.OPERATION: action}
+        began = perf_counter()
+        span = self._tracer.start_span(
+            f"{action} transaction",
+            kind=SpanKind.CLIENT,
+            attributes=attributes | {names.COUNT: count},
+        )
+        with trace.use_span(span, end_on_exit=True, record_exception=False):
+            try:
+                yield
+            except BaseException as error:
+                attributes[names.ERROR] = type(error).__name__
+                _failed(span, error)
+                raise
+            finally:
+                self._operation.record(perf_counter() - began, attributes)
+
     def received(self, group: str, deliveries: Sequence[Delivery]) -> None:
         by_topic: dict[str, list[Delivery]] = {}
         for delivery in deliveries:

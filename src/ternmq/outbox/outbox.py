@@ -31,8 +31,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
 from ternmq.client.admin.delays import CancelResult
+from ternmq.client.codecs.codec import Codec, CodecName, find_codec
 from ternmq.client.model.arguments import check_value
-from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.outgoing import SendOptions, call_codec, make_body, make_outgoing
 from ternmq.client.model.stored_message import order_hash, pack

@@ -29,8 +29,8 @@ from ternmq.rpc.address import is_loopback, split_address
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
 from ternmq.rpc.node_proof import Channel, Greeting, NodeGreeting, TlsGreeting
 from ternmq.security.tls.client_tls import OutgoingTls
-from ternmq.security.tls.complaints import lost_early, why_not_connected
 from ternmq.security.tls.peer_certificate import PeerCertificate, certificate_of
+from ternmq.security.tls.tls_errors import lost_early, why_not_connected
 from ternmq.wire.decoder import FrameDecoder
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome, read_failure

@@ -4,10 +4,10 @@ Theory of operation
 -------------------
 The first frame must be HELLO; then every frame goes to `Handler.frame` on the event loop, except
 PING, which is answered here. A server of the cluster proves in a second step that it is one
-(`entrance`, `node_proof`); what only such may ask is refused here, on every listener. Answers given
-in one turn of the loop leave in one write (measured: 970 k pipelined requests a second against
-120 k with a write for each). There is no task, timer or stream per peer: `server` looks at all
-peers once a second and calls `overdue`.
+(`handshake`, `node_proof`); what only such may ask is refused here, on every listener. Answers
+given in one turn of the loop leave in one write (measured: 970 k pipelined requests a second
+against 120 k with a write for each). There is no task, timer or stream per peer: `server` looks at
+all peers once a second and calls `overdue`.
 
 Rules
 -----
@@ -29,14 +29,14 @@ from ternmq.rpc.address import NOWHERE, endpoint, join_address, packed_endpoints
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
 from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.connection_pool import ConnectionPool, Pause
-from ternmq.rpc.entrance import Entrance
+from ternmq.rpc.handshake import Handshake
 from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX, TLS_HELLO_SIZE_MAX
 from ternmq.rpc.node_proof import NodeIdentity, proven
 from ternmq.security.access.quota import UserUse
 from ternmq.security.access.rights import Rights
-from ternmq.security.tls.complaints import SPEAKS_PLAIN, begins_tls
 from ternmq.security.tls.door import TlsTerms
 from ternmq.security.tls.peer_certificate import PeerCertificate, certificate_of
+from ternmq.security.tls.tls_errors import SPEAKS_PLAIN, begins_tls
 from ternmq.wire.actions import OF_NODES
 from ternmq.wire.decoder import OWN_SIZE_MIN, FrameDecoder
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame, pack_header
@@ -113,7 +113,7 @@ class Peer(asyncio.BufferedProtocol):
         self.hello: Hello | None = None
         self.node: NodeIdentity | None = None
         """Which server of the cluster this is, as it has proven."""
-        self._entrance = Entrance(pool.gate)
+        self._handshake = Handshake(pool.gate)
         self.address: tuple[str, int] = ("", 0)
         self.server_address: tuple[str, int] = ("", 0)
         self.endpoints = NOWHERE
@@ -371,7 +371,7 @@ class Peer(asyncio.BufferedProtocol):
 
     def _greet(self, frame: Frame) -> None:
         """The first frame, of a server the second as well: let the peer in or tell it why not."""
-        entrance = self._entrance
+        entrance = self._handshake
         command = entrance.expects
         try:
             comes = entrance.step(frame, join_address(*self.address), self.certificate)
@@ -389,7 +389,7 @@ class Peer(asyncio.BufferedProtocol):
             if not past_hello:
                 self._pool.report(self, error)
             return
-        del self._entrance
+        del self._handshake
         self._decoder.size_max = FRAME_SIZE_MAX
         self.answer(command, frame.correlation, entrance.sealed(welcome))
 

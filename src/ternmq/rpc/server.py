@@ -217,14 +217,14 @@ def make_listener(
     `tls` nothing is encrypted."""
     keep_freed_memory()
     gate = gate or NodeGate(None, "broker", now=clock.monotonic)
-    possible = _connections_possible(limits.connections_max)
+    possible = connections_possible(limits.connections_max)
     pool: ConnectionPool[Peer] = ConnectionPool(
         replace(limits, connections_max=possible), clock.monotonic, gate
     )
     return Listener(pool, handler, clock, asyncio.get_running_loop(), tls)
 
 
-def _connections_possible(wanted: int) -> int:
+def connections_possible(wanted: int) -> int:
     """No more connections than files may be open, so that the last one is told why."""
     files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files_max == resource.RLIM_INFINITY or files_max - FILES_KEPT >= wanted:

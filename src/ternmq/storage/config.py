@@ -64,3 +64,16 @@ _LEAST = {
     "producer_batches_max": 1,
     "producer_silence_ms": 1,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOpening:
+    """How a store is opened."""
+
+    suffix: bool = False
+    """What is not known to be safe stays invisible until `advance`."""
+    again: bool = False
+    """This process closed it so a moment ago, and `close` said that it was in order."""
+
+
+AS_IT_IS = StoreOpening()

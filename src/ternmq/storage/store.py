@@ -7,7 +7,7 @@ everything checkpointed, marker removed. Who may open the directory is decided e
 `checkpoint` is called every few seconds on the writer thread. It makes a later start cheap and is
 never needed for safety, so a full disk there is logged and otherwise ignored.
 
-A member of a group with replicas opens with `suffix=True`: only what the last checkpoint knew to be
+A member of a group with replicas opens with a suffix: only what the last checkpoint knew to be
 safe is visible, the rest waits for `advance`. Nothing derived ever covers the suffix, so `truncate`
 has only raw bytes to cut. A member that is alone in sync opens without: all it has is safe.
 """
@@ -21,11 +21,11 @@ from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
 from ternmq.core.log import get_logger
 from ternmq.storage import bootstrap
 from ternmq.storage.bootstrap import BootstrapState
-from ternmq.storage.config import StorageConfig
+from ternmq.storage.config import AS_IT_IS, StorageConfig, StoreOpening
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.files import checkpoint as checkpoint_file
 from ternmq.storage.files import log_start as log_start_file
-from ternmq.storage.files import unclean
+from ternmq.storage.files import unclean_marker
 from ternmq.storage.files.checkpoint import Checkpoint
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.log_mark import LogMark
@@ -97,23 +97,26 @@ class Store:
         clock: Clock,
         epoch: int,
         config: StorageConfig,
-        suffix: bool = False,
+        opening: StoreOpening = AS_IT_IS,
         on_corrupt: OnCorrupt | None = None,
     ) -> "Store":
-        """Open and, where the last run crashed, recover. Raises `DiskFull` or `DiskFailed`. With
-        `suffix` what is not known to be safe stays invisible until `advance`."""
+        """Open and, where the last run crashed, recover. Raises `DiskFull` or `DiskFailed`."""
         store = cls(disk, directory, clock=clock, epoch=epoch, config=config)
-        store._prepare()
+        suffix = opening.suffix
+        again = opening.again and disk.exists(store._paths.unclean)
+        store._prepare(again=again)
         bootstrap.finish_base(disk, store._paths)
         known = store._read_checkpoint()
         store._history.load(store.report)
         store._open_messages(known, suffix, on_corrupt)
         store._open_pulls(known, suffix=suffix)
         store._history.cut_done()
-        unclean.note(disk, store._paths, acks_from_memory=config.flush == "async", keep=True)
+        from_memory = config.flush == "async"
+        unclean_marker.note(disk, store._paths, acks_from_memory=from_memory, keep=not again)
         store._last = known
         store._remove_old_tails()
-        store.checkpoint()
+        if not again:
+            store.checkpoint()
         log.info(
             "store opened",
             directory=str(directory),
@@ -127,12 +130,12 @@ class Store:
         )
         return store
 
-    def _prepare(self) -> None:
+    def _prepare(self, *, again: bool) -> None:
         self._disk.mkdir(self._paths.directory)
         for directory in self._paths.directories():
             self._disk.mkdir(directory)
-        self.report.unclean = self._disk.exists(self._paths.unclean)
-        for directory in (self._paths.directory, *self._paths.directories()):
+        self.report.unclean = not again and self._disk.exists(self._paths.unclean)
+        for directory in (self._paths.directory, *self._paths.directories()) if not again else ():
             # A name that a killed process made and did not sync is seen, and can still be lost.
             self._disk.sync_dir(directory)
         for directory in (
@@ -465,20 +468,23 @@ class Store:
         self.messages.sync()
         self._disk.write_atomic(self._paths.halves, content)
 
-    def close(self) -> None:
-        """Flush, checkpoint, remove the marker. After a failure the marker stays."""
+    def close(self, *, again: bool = False) -> bool:
+        """Flush, checkpoint, remove the marker; True: in order. After a failure the marker stays.
+        `again`: this process opens it once more at once, so the marker stays too."""
         if self._closed:
-            return
+            return False
         self._closed = True
         try:
             if self.messages.failed is None and self.pulls.failed is None:
                 self._checkpoint(clean=True)
                 self.index.close(self.messages.synced_offset)
-                self._disk.unlink(self._paths.unclean)
-                self._disk.sync_dir(self._paths.directory)
+                if not again:
+                    unclean_marker.remove(self._disk, self._paths)
+                return True
         except (DiskFull, DiskFailed) as error:
             log.error("could not close cleanly; the next start recovers", error=error.message)
         finally:
             self.consume.tail_file.close()
             self._message_segments.close()
             self._pull_segments.close()
+        return False

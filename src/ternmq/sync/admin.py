@@ -14,6 +14,7 @@ from ternmq.client.admin.drain import DrainProgress
 from ternmq.client.admin.merge_answers import ResetDone
 from ternmq.client.admin.replay import Replay, ReplayProgress
 from ternmq.client.inspection.rows import LEASES_LIMIT, PAGES_MAX, Trace, WaitingMessages
+from ternmq.client.inspection.times import WaitAndHandle
 from ternmq.client.model.durations import Duration
 from ternmq.client.model.start import StartLike
 from ternmq.client.transactions.half_sender import HalfWanted
@@ -29,7 +30,15 @@ from ternmq.wire.inspection.rows import LeaseInfo, MessageState
 from ternmq.wire.inspection.sessions import SenderCount, SessionInfo
 from ternmq.wire.messages.dead_letters import DeadDone, DeadGroup
 from ternmq.wire.messages.groups import Group, HalfLine, LedgerLine
-from ternmq.wire.messages.limits import AccessToken, AppLimit, OwnRights, TokenCreated, User
+from ternmq.wire.messages.limits import (
+    AccessKey,
+    AccessToken,
+    AppLimit,
+    OpenedKey,
+    OwnRights,
+    TokenCreated,
+    User,
+)
 from ternmq.wire.messages.order_keys import GroupKeys, Placement
 from ternmq.wire.messages.read import Sought
 from ternmq.wire.messages.servers import Route
@@ -128,10 +137,15 @@ class Admin:
         return run(self._admin.groups(topic, group))
 
     def create_group(
-        self, topic: str, group: str, start: StartLike = "earliest", broker_group: str = ""
+        self,
+        topic: str,
+        group: str,
+        start: StartLike = "earliest",
+        broker_group: str = "",
+        exist_ok: bool = False,
     ) -> Group:
-        """Make a group, on every broker group."""
-        return run(self._admin.create_group(topic, group, start, broker_group))
+        """Make a group, on every broker group; with `exist_ok` one that is there stays as it is."""
+        return run(self._admin.create_group(topic, group, start, broker_group, exist_ok))
 
     def delete_group(self, topic: str, group: str) -> None:
         run(self._admin.delete_group(topic, group))
@@ -398,6 +412,24 @@ class Admin:
         its connections end within a second."""
         run(self._admin.end_token())
 
+    def create_access_key(self, user: str) -> AccessKey:
+        """A name and a secret by which RocketMQ clients come as this user, through a gateway. The
+        secret is told now, and never again."""
+        return run(self._admin.create_access_key(user))
+
+    def access_keys(self, user: str = "") -> list[AccessKey]:
+        """Access keys of one user or of all, without their secrets."""
+        return run(self._admin.access_keys(user))
+
+    def remove_access_key(self, user: str, key_id: str) -> list[AccessKey]:
+        """Nobody comes by it any more within a second; those that are left."""
+        return run(self._admin.remove_access_key(user, key_id))
+
+    def open_access_key(self, key_id: str, token_id: str = "") -> OpenedKey:
+        """What a gateway needs of a key: needs the right to grant `access-key:ID`. `token_id`: the
+        token that the caller has for its user already."""
+        return run(self._admin.open_access_key(key_id, token_id))
+
     def message_states(
         self, topic: str, sequences: Sequence[int], group: str = "", broker_group: str = ""
     ) -> list[MessageState]:
@@ -458,7 +490,10 @@ class Admin:
         prefix: str = "",
         keys: list[tuple[str, str]] | None = None,
     ) -> dict[str, FiguresPage]:
-        """One page of groups or topics of each broker group, sorted and cut there: by name, or the
-        worst first (groups: age, ready, dead, rate; topics: rate, refused). `keys`: these groups
-        (topic, group) or topics (topic, "") and no others. With all their sums."""
+        """One page of groups or topics of each broker group, cut there, and sums of all: by name,
+        or the worst first (age, ready, dead, rate; topics: rate, refused); or only `keys`."""
         return run(self._admin.figures_page(kind, sort, after, limit, prefix, keys))
+
+    def group_times(self, topic: str, group: str) -> WaitAndHandle:
+        """How long messages of a group waited and were worked on, lately and ever, in buckets."""
+        return run(self._admin.group_times(topic, group))

@@ -18,6 +18,7 @@ from ternmq.client.config import ConnectOptions
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.producing.accumulator import Row
 from ternmq.client.producing.producer import Producer
+from ternmq.client.tracing import TRACING, sending_one
 from ternmq.client.transport.fork import life
 from ternmq.core.ids import check_name
 from ternmq.sync.client_calls import ClientCalls
@@ -89,7 +90,13 @@ class Client(ClientCalls):
         """Accept one message and return at once; `BufferFull` when there is no room."""
         if self._mq.config.spool is not None:  # In the file when this returns.
             loop_thread().call(lambda: self._mq.send_nowait(topic, body, **options))
-            return
+        elif TRACING.tracer is None:
+            self._put(topic, body, options)
+        else:
+            with sending_one(TRACING.tracer, topic, options):
+                self._put(topic, body, options)
+
+    def _put(self, topic: str, body: Any, options: SendOptions) -> None:
         queue = self._queue
         if queue is None or self._life != life.number:
             queue = self._queue = OneWayQueue(loop_thread().call(self._mq.sender))

@@ -10,8 +10,8 @@ from typing import Any, Unpack
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin.delays import CancelResult, Delayed
 from ternmq.client.client import Client as AsyncClient
+from ternmq.client.codecs.codec import Codec, CodecName
 from ternmq.client.consuming.subscription_plan import ConsumerOptions
-from ternmq.client.model.codec import Codec, CodecName
 from ternmq.client.model.durations import Duration
 from ternmq.client.model.outgoing import SendManyOptions, SendOptions
 from ternmq.client.model.receipt import BatchReceipt, Receipt

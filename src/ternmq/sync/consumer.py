@@ -8,9 +8,9 @@ only wait for those of `ternmq.Consumer` are generated (`consumer_calls.py`).
 import threading
 from collections.abc import Iterator
 
+from ternmq.client.consuming.clock_pace import ClockPace
 from ternmq.client.consuming.consumer import BATCH_ROWS
 from ternmq.client.consuming.consumer import Consumer as AsyncConsumer
-from ternmq.client.consuming.pace import Pace
 from ternmq.client.model.delivery import BACK, Delivery
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.transport.fork import life
@@ -28,7 +28,7 @@ class Consumer(ConsumerCalls):
         self._parts: list[tuple[Delivery, int, int]] = []  # Fetched; the last one is next.
         self._delivery: Delivery | None = None
         self._row = self._row_end = self._look_at = 0
-        self._pace = Pace(ordered=consumer.ordered)
+        self._pace = ClockPace(ordered=consumer.ordered)
         consumer.watch(self._withdrawn)
 
     def __iter__(self) -> Iterator[Message]:

@@ -6,11 +6,12 @@ program that ends without closing its clients is not kept alive by it.
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
-from ternmq.core.errors import BadRequest
+from ternmq.core.errors import BadConfig, BadRequest
 from ternmq.core.process import new_event_loop
 
 T = TypeVar("T")
@@ -20,6 +21,7 @@ class LoopThread:
     """An event loop that runs in the background."""
 
     def __init__(self) -> None:
+        refuse_green_threads()
         self.loop = new_event_loop()
         self._thread = threading.Thread(target=self._run, name="ternmq-sync", daemon=True)
         self._thread.start()
@@ -50,6 +52,23 @@ class LoopThread:
             return function()
 
         return self.run(work())
+
+
+def refuse_green_threads() -> None:
+    """Where threads were patched into greenlets the loop would share one thread with its callers,
+    and the first call wait for ever; so it is refused, with what to write instead."""
+    gevent = sys.modules.get("gevent.monkey")
+    if gevent is not None and gevent.is_module_patched("threading"):
+        raise BadConfig(
+            "gevent has replaced threads, which ternmq.sync needs: "
+            "write gevent.monkey.patch_all(thread=False)"
+        )
+    eventlet = sys.modules.get("eventlet.patcher")
+    if eventlet is not None and eventlet.is_monkey_patched("thread"):
+        raise BadConfig(
+            "eventlet has replaced threads, which ternmq.sync needs: "
+            "write eventlet.monkey_patch(thread=False)"
+        )
 
 
 class _Current:

@@ -113,6 +113,7 @@ ACTIONS: dict[Command, Action] = {
     Command.TOPIC_FIGURES: Action.DESCRIBE,
     Command.GROUP_FIGURES: Action.DESCRIBE,
     Command.FIGURES_PAGE: Action.DESCRIBE,
+    Command.GROUP_TIMES: Action.DESCRIBE,
     Command.LEASES: Action.DESCRIBE,
     Command.SENDERS: Action.DESCRIBE,
     Command.MEMBER_LEAD: Action.CLUSTER,
@@ -131,6 +132,9 @@ ACTIONS: dict[Command, Action] = {
     Command.TOKEN_CREATE: Action.GRANT,
     Command.TOKEN_LIST: Action.GRANT,
     Command.TOKEN_REVOKE: Action.GRANT,
+    Command.ACCESS_KEY_SET: Action.GRANT,
+    Command.ACCESS_KEY_LIST: Action.GRANT,
+    Command.ACCESS_KEY_OPEN: Action.GRANT,  # Who has a key is its user.
     Command.REGISTER: Action.REPLICATE,
     Command.MEMBER_JOIN: Action.REPLICATE,
     Command.IN_SYNC_CHANGE: Action.REPLICATE,

@@ -119,6 +119,7 @@ class Command(IntEnum):
     DOC_PUT = 142
     DOC_DELETE = 143
     FIGURES_PAGE = 144
+    GROUP_TIMES = 145
     TOPIC_KEY_MAKE = 150
     TOPIC_KEY_FIND = 151
     TOPIC_KEY_LIST = 152
@@ -127,6 +128,9 @@ class Command(IntEnum):
 
     WHO_AM_I = 170
     TOKEN_END = 171
+    ACCESS_KEY_SET = 175
+    ACCESS_KEY_LIST = 176
+    ACCESS_KEY_OPEN = 177
 
 
 class Flag(IntFlag):

@@ -89,6 +89,8 @@ def _replay(payload: Buffer) -> list[Resource]:
 
 
 _EVERYBODY = "*"
+ACCESS_KEY = "access-key"
+"""Keys by which RocketMQ clients sign: who may grant one is a gateway."""
 
 
 def _user(payload: Buffer) -> list[Resource]:
@@ -143,6 +145,7 @@ RESOURCES: dict[Command, Finder] = {
     Command.WAITING: _named(rows.WaitingFind, topic="topic"),
     Command.TRACE: _named(trace.TraceFind, topic="topic"),
     Command.LEASES: _named(rows.LeaseFind, topic="topic"),
+    Command.GROUP_TIMES: _named(groups.GroupNamed, topic="topic"),
     Command.SENDERS: _named(sessions.SenderFind, topic="topic"),
     Command.SESSIONS: _whole_cluster,
     Command.FIGURES: _whole_cluster,
@@ -183,7 +186,7 @@ RESOURCES: dict[Command, Finder] = {
     Command.DOC_GET: _named(documents.DocumentNamed, document="kind"),
     Command.DOC_PUT: _named(documents.DocumentPut, document="kind"),
     Command.DOC_DELETE: _named(documents.DocumentDelete, document="kind"),
-    # Lists, of which only what may be seen is shown: `rpc/guarded/narrowing.py`.
+    # Lists, of which only what may be seen is shown: `rpc/guarded/answer_filter.py`.
     Command.ROUTES: _nothing,
     Command.STANDINGS: _nothing,
     Command.TOPIC_LIST: _nothing,
@@ -209,6 +212,11 @@ RESOURCES: dict[Command, Finder] = {
     Command.TOKEN_CREATE: _named(limits.TokenCreate, password="user"),
     Command.TOKEN_LIST: _named(limits.TokenFind, password="user"),
     Command.TOKEN_REVOKE: _named(limits.TokenRevoke, password="user"),
+    Command.ACCESS_KEY_SET: _named(limits.AccessKeySet, password="user"),
+    Command.ACCESS_KEY_LIST: _named(limits.AccessKeyFind, password="user"),
+    Command.ACCESS_KEY_OPEN: lambda payload: [
+        (ACCESS_KEY, unpack(payload, limits.AccessKeyOpen).id)
+    ],
 }
 
 

@@ -1,9 +1,12 @@
 """`tern backup`, `restore` and `verify` on real nodes: taken under load, put back, told apart."""
 
 import random
+import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -112,6 +115,22 @@ def test_a_damaged_backup_says_so_and_leaves_no_half_of_a_directory(
     largest.unlink()
     assert "missing" in tern("verify", str(vault), code=1).err
     assert not target.exists() and not list(tmp_path.glob("*.restoring"))
+
+
+def test_a_backup_of_a_damaged_log_says_so_when_it_is_made(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    """Else a copy that nobody can use would be found out on the day it is needed."""
+    node, vault = node_factory(), str(tmp_path / "vault")
+    for body in ("a", "b"):
+        tern("send", "orders", body, url=node.url)
+    [log] = (node.data_dir / "broker" / "message").glob("*.log")
+    with log.open("r+b") as file:
+        file.seek(200)
+        file.write(b"\xff")
+    made = tern("backup", str(node.data_dir), vault, code=1)
+    assert "broker/message" in made.err and "offset 0:" in made.err
+    assert "offset 0:" in tern("verify", vault, code=1).err
 
 
 def test_verify_tells_a_torn_end_from_damage(node_factory: NodeFactory) -> None:
@@ -284,3 +303,90 @@ def test_a_cluster_with_replicas_and_delay_servers_is_put_back_as_of_a_time(
     again.start()
     check_as_of_first(again.url)
     assert "fail" not in tern("doctor", url=again.url).out
+
+
+def now_between() -> str:
+    """A moment that is not that of a record before or behind it."""
+    time.sleep(0.005)
+    at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    time.sleep(0.005)
+    return at
+
+
+def bodies(mq: ternmq.sync.Client, topic: str) -> list[bytes]:
+    return [message.body for message in mq.read(topic)]
+
+
+def test_any_moment_between_two_backups_can_be_restored(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    node, vault = node_factory(), str(tmp_path / "vault")
+    with ternmq.sync.connect(node.url, app="a") as mq:
+        mq.send("orders", b"before")
+        mq.send("orders", b"of an hour", delay=3600)
+        tern("backup", str(node.data_dir), vault)
+        mq.send("orders", b"between")
+        mq.send("new", b"new")
+        mq.send("old", b"old")
+        mq.send("later", b"fires behind it", delay=1.5)
+        mq.send("later", b"of an hour", delay=3600)
+        with mq.consumer("orders", group="g") as consumer:
+            for _ in range(2):
+                next(consumer).ack()
+        moment = now_between()
+        mq.send("orders", b"behind")
+        mq.send("newer", b"newer")
+        mq.admin.delete_topic("old")
+        with mq.consumer("orders", group="g") as consumer:
+            next(consumer).ack()
+        wait_until(lambda: bodies(mq, "later") == [b"fires behind it"], "that it fires")
+        node.kill()
+        node.start()  # Another epoch.
+        mq.send("orders", b"last")
+        tern("backup", str(node.data_dir), vault)
+    node.kill()
+
+    again = node_factory(start=False)
+    told = tern("restore", vault, str(again.data_dir), "--at", moment)
+    assert "brought forward" in told.out
+    again.start()
+    with ternmq.sync.connect(again.url, app="b") as mq:
+        assert bodies(mq, "orders") == [b"before", b"between"]
+        assert bodies(mq, "new") == [b"new"] and bodies(mq, "old") == [b"old"]
+        assert {topic.name for topic in mq.admin.topics()} >= {"orders", "new", "old"}
+        assert "newer" not in {topic.name for topic in mq.admin.topics()}
+        [line] = mq.admin.ledger("orders", "g")
+        assert (line.acked, line.total) == (2, 2)
+        with mq.consumer("later", group="g") as consumer:
+            assert next(consumer).body == b"fires behind it"
+        assert sum(one.pending for one in mq.admin.delays.ledger()) == 2
+        mq.send("newer", b"made anew")
+        assert bodies(mq, "newer") == [b"made anew"]
+
+
+def test_a_moment_that_cannot_be_reached_is_refused_and_the_backup_before_it_is_offered(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    node, vault = node_factory(), str(tmp_path / "vault")
+    tern("send", "orders", "a", url=node.url)
+    tern("backup", str(node.data_dir), vault)
+    node.kill()
+    copy = tmp_path / "copy"
+    shutil.copytree(node.data_dir, copy)
+    node.start()
+    tern("send", "orders", "b", url=node.url)
+    tern("backup", str(node.data_dir), vault)
+    moment = now_between()
+    node.kill()
+    shutil.rmtree(node.data_dir)
+    copy.rename(node.data_dir)
+    node.start()  # The same place, with another history.
+    tern("send", "orders", "not b", url=node.url)
+    tern("backup", str(node.data_dir), vault)
+
+    refused = tern("restore", vault, str(tmp_path / "new"), "--at", moment, code=2)
+    assert "written anew" in refused.err and "--whole" in refused.err
+    assert not (tmp_path / "new").exists()
+    tern("restore", vault, str(tmp_path / "new"), "--at", moment, "--whole")
+    late = tern("restore", vault, str(tmp_path / "newest"), "--at", now_between())
+    assert "no later backup" in late.err

@@ -39,6 +39,10 @@ def test_a_group_shows_its_backlog_rates_members_and_filter(shared_node: Node, t
         assert (member["app"], shown["filter"]) == ("shop", "tag 'vip'")
         assert "tag 'vip'" in facts
         assert "oldest" in facts
+        assert shown["handle"]["messages"] == 100
+        assert shown["wait"]["messages"] == figures["delivered"]["messages"]
+        assert 0 < shown["wait"]["p50_s"] <= shown["wait"]["p99_s"] < 60
+        assert "handle  " in facts and "100 messages, last minutes" in facts
 
 
 def test_a_backlog_over_its_alarm_is_logged_and_shown_until_it_is_over(

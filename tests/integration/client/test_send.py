@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import random
+from datetime import timedelta
 
 import pytest
 
@@ -166,3 +167,20 @@ async def test_forked_workers_send_side_by_side(node: Node) -> None:
 
     assert len(messages) == 81
     assert {message.id for message in messages[1:]} == {each for ids in sent for each in ids}
+
+
+async def test_no_delay_at_all_goes_straight_to_the_broker(shared_node: Node) -> None:
+    topic = "send-delay-none"
+    async with ternmq.connect(shared_node.url, app="shop") as mq:
+        receipts = [
+            await mq.send(topic, b"0", delay=0),
+            await mq.send(topic, b"1", delay=timedelta()),
+            (await mq.send_many(topic, [b"2"], delay=0.0))[0],
+            (await mq.send_many(topic, [ternmq.Outgoing(body=b"3", delay_ms=0)]))[0],
+        ]
+        bodies = [message.body async for message in mq.read(topic)]  # At once: nothing waits.
+        cancelled = await mq.cancel(receipts[0])
+
+    assert bodies == [b"0", b"1", b"2", b"3"]
+    assert [receipt.sequence for receipt in receipts] == [0, 1, 2, 3]
+    assert cancelled is ternmq.CancelResult.ALREADY_DISPATCHED

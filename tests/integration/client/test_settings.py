@@ -5,6 +5,7 @@ import pytest
 import ternmq
 from ternmq.core.errors import BadRequest
 from ternmq.testing import node
+from tests.integration.processes import Node
 
 
 async def test_a_mistake_does_not_cost_the_connection_and_a_consumers_limit_is_checked() -> None:
@@ -49,3 +50,17 @@ async def test_a_limit_of_a_starting_consumer_binds_its_lanes_and_not_when_it_co
             (await anext(consumer)).ack()
             [group] = [g for g in await mq.admin.groups("orders", "g") if g.ledger.lane == "topic"]
             assert group.settings.attempts_max == 5
+
+
+async def test_a_group_that_is_there_stays_as_it_is_where_that_is_fine(shared_node: Node) -> None:
+    topic = "settings-exist-ok"
+    async with ternmq.connect(shared_node.url, app="shop") as mq:
+        await mq.send_many(topic, [b"1", b"2", b"3"])
+        made = await mq.admin.create_group(topic, "billing", "latest", exist_ok=True)
+        again = await mq.admin.create_group(topic, "billing", "earliest", exist_ok=True)
+
+        assert made.ledger.start == again.ledger.start == 3
+        with pytest.raises(ternmq.AlreadyExists):
+            await mq.admin.create_group(topic, "billing")
+        with pytest.raises(ternmq.BadRequest, match="exist_ok"):
+            await mq.admin.create_group(topic, "billing", exist_ok="yes")  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ async def test_what_is_not_settled_in_time_is_said() -> None:
         with pytest.raises(ternmq.Unavailable, match="group 'nobody' of 'orders' is not there"):
             await settled(mq, "orders", "nobody", timeout=0)
         with pytest.raises(ternmq.BadRequest, match="mq is 5; it can be a Client"):
-            await settled(5, "orders", "g")  # type: ignore[arg-type]
+            await settled(5, "orders", "g")  # type: ignore[call-overload]
         message.ack()
         assert (await settled(mq, "orders", "g")).acked == 1
 

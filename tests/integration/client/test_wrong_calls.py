@@ -32,8 +32,6 @@ from tests.integration.client.wrong_calls import (
 from tests.integration.processes import Node
 
 NOT_CALLED = {
-    "Admin.rewrap_keys": "not tried with wrong values yet",
-    "Admin.figures_page": "not tried with wrong values yet",
     "Client.ask_before_cancel": "for the outbox",
     "Client.config": "a property",
     "Client.sender": "for parts of ours",
@@ -129,7 +127,7 @@ def call_with(method: Callable[..., Any], given: dict[str, Any]) -> Any:
 async def mq(shared_node: Node) -> AsyncIterator[ternmq.Client]:
     async with ternmq.connect(shared_node.url, app="shop") as client:
         await client.admin.create_topic("orders")
-        await client.send("orders", b"x", delay=0)  # The delay server is met, too.
+        await client.send("orders", b"x", delay=0.001)  # The delay server is met, too.
         yield client
 
 
@@ -170,7 +168,7 @@ async def test_values_at_the_edge_of_their_type_are_taken_or_refused_and_nothing
     who shares the client goes on."""
     async with ternmq.connect(node.url, app="shop") as mq:
         await mq.admin.create_topic("orders")
-        await mq.send("orders", b"x", delay=0)
+        await mq.send("orders", b"x", delay=0.001)
         monkeypatch.setitem(GOOD, "receipt", await mq.send("orders", b"x"))
         mq.transaction_checker(lambda check: "unknown")
         bad = []
@@ -213,7 +211,15 @@ def call_on(target: Any, wrong: WrongCall) -> Any:
 
 @pytest.mark.parametrize(
     "made",
-    [ternmq.connect, ternmq.App, ternmq.App("tern://127.0.0.1:1").subscriber, Outbox, Inbox],
+    [
+        ternmq.connect,
+        ternmq.App,
+        ternmq.App("tern://127.0.0.1:1").subscriber,
+        ternmq.App("tern://127.0.0.1:1").broadcast,
+        ternmq.outgoing,
+        Outbox,
+        Inbox,
+    ],
     ids=lambda made: made.__name__,
 )
 async def test_what_is_made_with_a_wrong_type_is_refused_where_it_is_written(made: Any) -> None:

@@ -51,6 +51,7 @@ SAMPLES: list[Any] = [
 
 GOOD: dict[str, Any] = {
     "quota": {"rate": 5},
+    "master_key": "office",
     "accept_loss": False,
     "action": "commit",
     "address": "127.0.0.1:1",
@@ -132,6 +133,7 @@ GOOD: dict[str, Any] = {
     "undo": False,
     "unreadable": False,
     "user": "shop",
+    "key_id": "AK0",
     "version": 0,
     "Admin.figures_page.kind": "groups",
     "Admin.figures_page.keys": [("orders", "g")],

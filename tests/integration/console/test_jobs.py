@@ -21,8 +21,8 @@ from ternmq.console.process import serving_console
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, DocumentNotFound
 from ternmq.jobs import runner
-from ternmq.jobs.desk import JobDesk
 from ternmq.jobs.job import KeptJob
+from ternmq.jobs.job_admin import JobAdmin
 from ternmq.jobs.runner import JobRunner
 from tests.integration.processes import Node, free_ports, tern
 from tests.waiting import until
@@ -74,7 +74,7 @@ def console_process(url: str) -> Iterator["subprocess.Popen[bytes]"]:
         process.wait()
 
 
-async def ended(desk: JobDesk, id: str, seconds: float = 60) -> KeptJob:
+async def ended(desk: JobAdmin, id: str, seconds: float = 60) -> KeptJob:
     async def over() -> bool:
         return (await desk.show(id)).over
 
@@ -88,7 +88,7 @@ async def test_a_console_killed_in_the_middle_of_a_resend_loses_and_repeats_noth
     count = 150
     async with ternmq.connect(node.url) as mq:
         await kill_letters(mq, count)
-        desk = JobDesk(mq)
+        desk = JobAdmin(mq)
         job = await desk.order("resend", {"group": "billing", "rate": "40"}, reason="bank is back")
 
         async def halfway() -> bool:
@@ -113,7 +113,7 @@ async def test_a_console_killed_in_the_middle_of_a_resend_loses_and_repeats_noth
 async def test_two_resends_of_the_same_letters_send_each_once() -> None:
     async with ternmq.testing.node() as url, ternmq.connect(url) as mq:
         await kill_letters(mq, 60)
-        desk = JobDesk(mq)
+        desk = JobAdmin(mq)
         jobs = [await desk.order("resend", {"group": "billing", "rate": 100}) for _ in range(2)]
         await asyncio.gather(*(JobRunner(mq, SystemClock()).run_until_done(job.id) for job in jobs))
         found = [await desk.show(job.id) for job in jobs]
@@ -126,7 +126,7 @@ async def test_two_resends_of_the_same_letters_send_each_once() -> None:
 async def test_one_runner_has_a_job_and_another_goes_on_after_its_lease() -> None:
     async with ternmq.testing.node() as url, ternmq.connect(url) as mq:
         await kill_letters(mq, 40)
-        desk = JobDesk(mq)
+        desk = JobAdmin(mq)
         job = await desk.order("resend", {"group": "billing", "rate": 20})
         first = JobRunner(mq, SystemClock(), lease_s=2.0)
         second = JobRunner(mq, SystemClock(), lease_s=2.0)
@@ -148,7 +148,7 @@ async def test_one_runner_has_a_job_and_another_goes_on_after_its_lease() -> Non
 async def test_a_job_that_is_stopped_before_it_begins_does_nothing() -> None:
     async with ternmq.testing.node() as url, ternmq.connect(url) as mq:
         await kill_letters(mq, 5)
-        desk = JobDesk(mq)
+        desk = JobAdmin(mq)
         job = await desk.order("resend", {"group": "billing"}, wait_s=3600)
         await desk.stop(job.id)
         await JobRunner(mq, SystemClock()).run_until_done(job.id)
@@ -160,7 +160,7 @@ async def test_a_job_that_is_stopped_before_it_begins_does_nothing() -> None:
 async def test_a_job_stops_in_the_middle_and_takes_back_what_nobody_was_handed() -> None:
     async with ternmq.testing.node() as url, ternmq.connect(url) as mq:
         await kill_letters(mq, 50)
-        desk = JobDesk(mq)
+        desk = JobAdmin(mq)
         job = await desk.order("resend", {"group": "billing", "rate": 20})
         running = asyncio.create_task(JobRunner(mq, SystemClock()).run_until_done(job.id))
 
@@ -186,7 +186,7 @@ async def test_a_job_stops_in_the_middle_and_takes_back_what_nobody_was_handed()
 async def test_the_canary_and_the_stop_rule_keep_most_letters_where_they_are() -> None:
     async with ternmq.testing.node() as url, ternmq.connect(url) as mq:
         await kill_letters(mq, 80)
-        desk = JobDesk(mq)
+        desk = JobAdmin(mq)
         fails = asyncio.Event()
 
         async def consume() -> None:
@@ -222,7 +222,7 @@ async def test_replays_and_changes_of_delayed_messages_are_jobs_too() -> None:
         await mq.admin.create_group("pay", "audit", start="latest")
         for number in range(25):
             await mq.send("later", b"%d" % number, delay=3600)
-        desk = JobDesk(mq)
+        desk = JobAdmin(mq)
         replay = await desk.order("replay", {"topic": "pay", "into": "audit"})
         cancel = await desk.order("delayed", {"action": "cancel", "topic": "later"})
         await JobRunner(mq, SystemClock()).run_until_done()
@@ -286,4 +286,4 @@ def test_the_command_line_orders_runs_and_shows_jobs(node: Node) -> None:
 async def test_a_job_that_is_not_there_is_named() -> None:
     async with ternmq.testing.node() as url, ternmq.connect(url) as mq:
         with pytest.raises(DocumentNotFound, match="tern jobs list"):
-            await JobDesk(mq).show("nothing")
+            await JobAdmin(mq).show("nothing")

@@ -45,7 +45,7 @@ async def test_brokers_down_for_hours_then_everything_oldest_first_and_once(
     server.start()
     async with ternmq.connect(node.url) as mq:
         await known(mq, "later")
-        await mq.send("now", b"now", delay=0)
+        await mq.send("now", b"now", delay=0.001)
         await arrived(mq, "now", 1)
         bodies = [int(body) for body in await arrived(mq, "orders", 2_000, 40)]
         assert Counter(bodies) == Counter(dues)
@@ -86,7 +86,7 @@ async def test_an_intent_waits_for_its_group_for_days_and_others_take_the_rest(
             clock.turn(36 * HOUR_S)
             server.start()
             await known(mq, "later")
-            await mq.send("later", b"goes on", delay=0)
+            await mq.send("later", b"goes on", delay=0.001)
 
         async def went_on() -> bool:
             return not (await pending(mq, "later"))[1] and await waiting(mq) < 12 * 50
@@ -113,7 +113,7 @@ async def both_take_messages(mq: ternmq.Client) -> None:
     """Delayed messages go to either group."""
 
     async def came() -> bool:
-        await mq.send("both", b"", delay=0)
+        await mq.send("both", b"", delay=0.001)
         groups = {message.broker_group async for message in mq.read("both")}
         return len(groups) == 2 and await nothing_waits(mq)
 

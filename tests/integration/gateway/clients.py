@@ -39,7 +39,12 @@ class GatewayServer(Node):
         return f"127.0.0.1:{self.port}"
 
 
-def make_gateway(meta: str, folder: Path, arguments: Sequence[str] = ()) -> GatewayServer:
+def make_gateway(
+    meta: str,
+    folder: Path,
+    arguments: Sequence[str] = (),
+    environment: dict[str, str] | None = None,
+) -> GatewayServer:
     """One that is started."""
     home = folder / f"gateway-{len(list(folder.glob('gateway-*'))) + 1}"
     home.mkdir()
@@ -48,6 +53,7 @@ def make_gateway(meta: str, folder: Path, arguments: Sequence[str] = ()) -> Gate
         data_dir=home / "data",
         output_dir=home,
         arguments=arguments,
+        environment=environment,
         meta=meta,
     )
     server.start()

@@ -1,15 +1,20 @@
 """Q8, Q9: groups and topics page by page, sorted and cut at the broker; exact and complete."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 import ternmq
 import ternmq.testing
-from ternmq.api.views import seen
-from ternmq.api.views.seen import SeenGroups, SeenTopics
+from ternmq.api.views import sampled_figures
+from ternmq.api.views.sampled_figures import SampledGroups, SampledTopics
 from ternmq.api.views.snapshot import group_views
-from ternmq.core.errors import BadRequest
+from ternmq.client.admin import groups as admin_groups
+from ternmq.client.admin import topics as admin_topics
+from ternmq.core.errors import BadRequest, TopicNotFound
+from ternmq.wire.messages.groups import GroupFind, Groups, Ledger
+from ternmq.wire.numbers import Command
 
 GROUPS = 30
 
@@ -85,12 +90,12 @@ async def test_what_makes_no_sense_is_refused() -> None:
 async def test_rounds_see_every_group_and_what_is_shown_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(seen, "ROUND", 4)
-    monkeypatch.setattr(seen, "WORST", 2)
-    monkeypatch.setattr(seen, "GENTLE_S", 0.0)
+    monkeypatch.setattr(sampled_figures, "ROUND", 4)
+    monkeypatch.setattr(sampled_figures, "WORST", 2)
+    monkeypatch.setattr(sampled_figures, "GENTLE_S", 0.0)
     async with ternmq.testing.node() as url, ternmq.connect(url) as mq:
         await fill(mq)
-        groups, topics = SeenGroups(), SeenTopics()
+        groups, topics = SampledGroups(), SampledTopics()
         admin = mq.admin.tolerant()
         await groups.look(admin, 0.0)
         expected = group_views(await admin.groups(), await admin.group_figures())
@@ -112,3 +117,59 @@ async def test_rounds_see_every_group_and_what_is_shown_each_time(
             await topics.look(admin, listed, float(at))
         assert len(topics.views) == GROUPS
         assert all(view.rate_in > 0 for view in topics.views.values())
+
+
+async def test_lists_come_in_pages_and_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every group once, also several of one topic, private lanes, and groups that come and go."""
+    async with ternmq.testing.node() as url, ternmq.connect(url) as mq:
+        await fill(mq)
+        for number in range(5):
+            await mq.admin.create_group("topic.007", f"more.{number}")
+        whole = {(each.topic, each.name) for each in await mq.admin.groups()}
+        lines = await mq.admin.ledger()
+        for size in (1, 2, 3, 7, 34, 35, 36):
+            monkeypatch.setattr(admin_groups, "GROUPS_PAGE", size)
+            listed = [(each.topic, each.name) for each in await mq.admin.groups()]
+            assert len(listed) == len(whole) and set(listed) == whole
+            assert listed == sorted(listed)
+            assert await mq.admin.ledger() == lines
+            figures = await mq.admin.group_figures()
+            assert {(each.topic, each.group) for each in figures} == whole
+            of_one = await mq.admin.groups("topic.007")
+            assert [each.name for each in of_one] == ["g.007", *(f"more.{at}" for at in range(5))]
+            assert [each.topic for each in await mq.admin.groups(group="more.3")] == ["topic.007"]
+
+
+async def test_a_list_without_a_limit_is_answered_whole() -> None:
+    """As clients of earlier releases ask."""
+    async with ternmq.testing.node() as url, ternmq.connect(url) as mq:
+        await fill(mq)
+        [answer] = (await mq.admin._fan_out.ask(Command.GROUP_LIST, GroupFind(), Groups)).values()
+        assert [each.name for each in answer.groups] == [f"g.{at:03}" for at in range(GROUPS)]
+        assert not answer.following
+
+
+@pytest.mark.parametrize("wrong", [{"limit": -1}, {"limit": 10**6}, {"limit": 5, "after": "x y"}])
+async def test_a_page_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+    async with ternmq.testing.node() as url, ternmq.connect(url) as mq:
+        for command, kind in ((Command.GROUP_LIST, Groups), (Command.LEDGER, Ledger)):
+            with pytest.raises(BadRequest):
+                await mq.admin._fan_out.ask(command, GroupFind(**wrong), kind)
+
+
+async def test_topics_come_in_pages_and_one_is_found_among_many_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with ternmq.testing.node() as url, ternmq.connect(url) as mq:
+        await fill(mq)
+        await mq.admin.create_topic("topic")
+        await mq.admin.create_topic("zebra")
+        names = ["topic", *(f"topic.{at:03}" for at in range(GROUPS)), "zebra"]
+        for size in (1, 2, 31, 32, 33):
+            monkeypatch.setattr(admin_topics, "TOPICS_PAGE", size)
+            assert [each.name for each in await mq.admin.topics()] == names
+            assert [each.name for each in await mq.admin.topics("topic.01")] == names[11:21]
+        assert (await mq.admin.topic("topic")).name == "topic"
+        assert (await mq.admin.topic("zebra")).name == "zebra"
+        with pytest.raises(TopicNotFound):
+            await mq.admin.topic("topi")

@@ -133,7 +133,7 @@ async def test_topics_that_a_registry_has_never_heard_of_are_not_taken_for_delet
         await a.service.create_topic("kept", TopicSettings())
         await one.refresh()
         never = msgspec.structs.replace(gone, name="never", id=gone.id - 1)
-        one._topics["never"] = never
+        one._put(never)
         await a.service.delete_topic("gone")
         await one.refresh()
 
@@ -153,7 +153,7 @@ async def test_users_that_a_registry_has_never_heard_of_are_gone_at_once(tmp_pat
         await one.refresh()
         users = {"%access.a": kept.id - 1, "%access.b": kept.id, "%access.c": kept.id + 100}
         for name, number in users.items():
-            one._topics[name] = msgspec.structs.replace(kept, name=name, id=number)
+            one._put(msgspec.structs.replace(kept, name=name, id=number))
         await one.refresh()
 
         assert sorted(told) == sorted(users)

@@ -16,6 +16,11 @@ README_URL = "tern://127.0.0.1:7700"
 
 # What each example must print, in this order; other lines may stand in between.
 SHOWN = {
+    "19_typed_handlers.py": [
+        "tried   reject: DecodeError: a body of 27 bytes is no Order: .*",
+        "printed order 4: 9.00 EUR",
+        "ledger  total 4 = acked 2 [+] dead 2",
+    ],
     "18_opentelemetry.py": [
         "billed  order 1",
         "spans   process example.traced, receive example.traced, send example.traced",

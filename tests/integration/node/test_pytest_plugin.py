@@ -18,6 +18,24 @@ def test_another_test_has_another_topic(tern_mq, tern_topic, tern_url):
     assert tern_url.startswith("tern://127.0.0.1:")
     tern_mq.send(tern_topic, b"x")
     assert [message.body for message in tern_mq.read(tern_topic)] == [b"x"]
+
+
+def test_a_retry_is_due_when_the_clock_is_turned(tern, tern_node, tern_clock):
+    from ternmq.testing import settled
+
+    tern.send("orders", b"x")
+    with tern.consumer("orders", group="g") as consumer:
+        next(iter(consumer)).retry(after=60)
+        assert settled(tern, "orders", "g").waiting_retry == 1
+        tern_clock.turn(61)
+        message = next(iter(consumer))
+        assert message.attempt == 2
+        message.ack()
+        assert settled(tern, "orders", "g").acked == 1
+
+
+def test_each_such_test_has_a_node_of_its_own(tern):
+    assert tern.admin.topics() == []
 """
 
 
@@ -32,4 +50,4 @@ def test_an_application_is_tested_against_a_real_node(tmp_path: Path) -> None:
         check=False,
         cwd=tmp_path,
     )
-    assert "2 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "4 passed" in ran.stdout, ran.stdout + ran.stderr

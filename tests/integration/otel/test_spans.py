@@ -13,12 +13,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 import ternmq
+import ternmq.sync
 from ternmq import App, Message, Outgoing, connect
 from ternmq.cli.messages.export_line import ExportedMessage, message_line, outgoing, read_line
 from ternmq.client.model.stored_message import pack, unpack
 from ternmq.core.ids import id_to_text
 from ternmq.otel.instrumentor import TernInstrumentor
 from ternmq.testing import node
+from tests.integration.processes import Node
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -152,3 +154,86 @@ async def test_a_context_survives_an_export() -> None:
     line = read_line(2, message_line(message))
     assert isinstance(line, ExportedMessage)
     assert outgoing(2, line).trace == TRACE
+
+
+async def test_every_way_to_send_has_a_span_and_a_context(recorded: Recorded) -> None:
+    async with node() as url, connect(url) as mq:
+        mq.transaction_checker(lambda transaction: "commit")
+        mq.send_nowait("orders", b"now")
+        mq.send_many_nowait("orders", [b"now", Outgoing(body=b"now")])
+        await mq.send_many("orders", [b"unwatched"], wait_for_store=False)
+        await mq.flush()
+        ids = [b"first", b"second"]
+        await mq.send_once("orders", [Outgoing(body=b"once", explicit_id=each) for each in ids])
+        async with mq.transaction() as tx:
+            await tx.send("orders", b"half")
+            await tx.send_many("orders", [b"half", b"half"])
+        staged = mq.detached("job", attempt=1)
+        await staged.send("orders", b"detached")
+        await mq.commit_detached("job", [1])
+        found = [message async for message in mq.read("orders", start="earliest", follow=False)]
+
+    assert len(found) == 10
+    sends = recorded.named("send orders")
+    assert len(sends) == 7, "one for each call"
+    contexts = {message.trace for message in found}
+    assert len(contexts) == 7 and None not in contexts
+    [commit] = recorded.named("commit transaction")
+    assert (commit.kind, (commit.attributes or {})["messaging.batch.message_count"]) == (
+        SpanKind.CLIENT,
+        3,
+    )
+    assert recorded.sums()["messaging.client.sent.messages"] == 10
+
+
+async def test_a_transaction_that_cannot_end_is_an_error(recorded: Recorded) -> None:
+    async with node() as url, connect(url) as mq:
+        mq.transaction_checker(lambda transaction: "commit")
+        tx = mq.transaction()
+        await tx.send("orders", b"half")
+        await mq.admin.end_half(tx.id, "rollback")
+        with pytest.raises(ternmq.TernError):
+            await tx.commit()
+
+    [commit] = recorded.named("commit transaction")
+    assert not commit.status.is_ok
+
+
+async def test_a_span_made_in_a_thread_is_a_child_of_its_handlers_span(recorded: Recorded) -> None:
+    tracer = recorded.tracers.get_tracer("mine")
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with node() as url, connect(url) as mq:
+        await mq.send("orders", b"one")
+        app = App(url, app="worker")
+
+        @app.subscriber("orders", group="g", pool="threads")
+        def handle(message: Message) -> None:
+            with tracer.start_as_current_span("work"):
+                loop.call_soon_threadsafe(done.set)
+
+        await app.start()
+        await asyncio.wait_for(done.wait(), 30)
+        await app.stop()
+
+    [process], [work] = recorded.named("process orders"), recorded.named("work")
+    assert work.parent is not None and process.context is not None
+    assert work.parent.span_id == process.context.span_id
+
+
+def test_a_blocking_send_is_a_child_of_the_callers_span(
+    recorded: Recorded, shared_node: Node
+) -> None:
+    tracer = recorded.tracers.get_tracer("mine")
+    with (
+        ternmq.sync.connect(shared_node.url) as mq,
+        tracer.start_as_current_span("request") as request,
+    ):
+        mq.send("blocking.orders", b"one")
+        mq.send_nowait("blocking.orders", b"two")
+
+    sends = recorded.named("send blocking.orders")
+    assert len(sends) == 2
+    for send in sends:
+        assert send.parent is not None
+        assert send.parent.span_id == request.get_span_context().span_id

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ternmq.pipeline.spark.quiet import NOISE
+from ternmq.pipeline.spark.stderr_filter import NOISE
 from ternmq.sync import connect
 from tests.integration.processes import COMMAND, Node, clean_environment
 

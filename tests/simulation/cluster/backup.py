@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from ternmq.backup.inventory import belongs, is_log, measured_after
 from ternmq.backup.snapshot import SnapshotFile, is_cut
+from ternmq.backup.verify import HOURS, problem_of
 from tests.simulation.cluster.journal import Journal
 from tests.simulation.faults.field import Field
 from tests.simulation.world.machine import Machine
@@ -89,7 +90,23 @@ class Backup:
         }
         if is_cut([_file(path, content, sizes[path]) for path, content in files.items()]):
             return None
-        return files if all(len(files[path]) == size for path, size in sizes.items()) else None
+        if any(len(files[path]) != size for path, size in sizes.items()):
+            return None
+        return None if self._is_damaged(files) else files
+
+    def _is_damaged(self, files: Files) -> bool:
+        """`tern backup` reads what it has copied: a person would take another member then."""
+        logs = sorted(path for path in files if is_log(path) and path.parent.name not in HOURS)
+        last = {path.parent: path for path in logs}
+        return any(
+            problem_of(
+                path.parent.name,
+                int(path.stem),
+                [files[path].rstrip(b"\0") if last[path.parent] == path else files[path]],
+                last=last[path.parent] == path,
+            )
+            for path in logs
+        )
 
     def restore(self) -> None:
         """Every machine is off; servers get empty disks, and the files of the backup."""

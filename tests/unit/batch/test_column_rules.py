@@ -6,8 +6,10 @@ passes `check_incoming` goes through every reader of the project.
 """
 
 import itertools
+import math
 import struct
 from collections.abc import Iterator
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +34,7 @@ from ternmq.batch.layout import (
     Type,
     stamp,
 )
+from ternmq.batch.properties import BYTES, FLOAT, value_from_text, value_to_text
 from ternmq.batch.rows.cut import cut, project, thin
 from ternmq.batch.rows.expiry import expired_rows, may_expire
 from ternmq.batch.rows.merge import ChosenRows, merge, take
@@ -353,3 +356,66 @@ def test_a_transaction_that_cannot_be_read_is_the_clients_mistake(info: bytes) -
 
     with pytest.raises(ProtocolError, match="transaction"):
         read_info(BatchView(stored(a_batch_with([piece], int(Attribute.HALF)))))
+
+
+def properties(*values: tuple[int, bytes]) -> bytearray:
+    """A batch of one row with these values."""
+    kind, column = Type.MAP, Column.PROPERTIES
+    ends = list(itertools.accumulate((len(text) for _, text in values), initial=0))
+    pieces = [
+        Section(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, struct.pack("<2i", 0, 1)),
+        Section(Column.BODY, ColumnPart.DATA, Type.BINARY, b"b"),
+        Section(column, ColumnPart.OFFSETS, kind, struct.pack("<2i", 0, len(values))),
+        Section(
+            column,
+            ColumnPart.NAME_OFFSETS,
+            kind,
+            struct.pack(f"<{len(values) + 1}i", *range(len(values) + 1)),
+        ),
+        Section(column, ColumnPart.NAME_DATA, kind, b"n" * len(values)),
+        Section(column, ColumnPart.VALUE_OFFSETS, kind, struct.pack(f"<{len(ends)}i", *ends)),
+        Section(column, ColumnPart.VALUE_DATA, kind, b"".join(text for _, text in values)),
+        Section(column, ColumnPart.VALUE_TYPES, kind, bytes(kind for kind, _ in values)),
+    ]
+    return assemble(pieces, 1, 1, ORIGIN, 0, DUE_MS, 0)
+
+
+def passes(*values: tuple[int, bytes]) -> bool:
+    try:
+        check_incoming(properties(*values))
+    except ProtocolError:
+        return False
+    return True
+
+
+def test_every_float_and_every_bytes_that_we_write_pass() -> None:
+    """S1: whatever stands before and behind them."""
+    random = Random(7)
+    numbers = [struct.unpack("<d", random.randbytes(8))[0] for _ in range(300)]
+    numbers += [0.0, -0.0, 1e22, 1e-7, 5e-324, 1.7976931348623157e308, *map(float, range(10))]
+    numbers += [math.inf, -math.inf, math.nan]
+    random.shuffle(numbers)
+    floats = [value_to_text(each) for each in numbers]
+    data = [value_to_text(random.randbytes(size)) for size in (0, 1, 2, 3, 4, 50)]
+    texts = [value_to_text(each) for each in ("inf", "na", "e.+-", "", "é=", 5, True)]
+
+    assert passes(*floats)
+    assert passes(*data)
+    for _ in range(20):
+        mixed = random.choices([*floats, *data, *texts], k=40)
+        assert passes(*mixed), mixed
+
+
+def test_no_float_and_no_bytes_pass_that_a_reader_could_not_read() -> None:
+    """S1: all short texts of the letters that floats and base 64 are made of."""
+    around = value_to_text(1.5), value_to_text("nan"), value_to_text(b"ab")
+    for kind, letters in ((FLOAT, b"07.eE+-infa "), (BYTES, b"Az+/=-\n")):
+        for size in range(4):
+            for chosen in itertools.product(letters, repeat=size):
+                text = bytes(chosen)
+                if passes(around[0], (kind, text), around[1], (kind, text), around[2]):
+                    value_from_text(kind, text)
+    for text in (b"1.2.3", b"1e5.2", b"1e1e1", b"1e", b"-", b"1einf", b"-nan", b"infinity", b"1_0"):
+        assert not passes(around[0], (FLOAT, text), around[0]), text
+    for text in (b"A", b"AB", b"A=", b"====", b"A===", b"AB=C", b"AAA=AAAA", b"AA=="[:3]):
+        assert not passes(around[2], (BYTES, text), around[2]), text

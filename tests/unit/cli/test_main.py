@@ -14,7 +14,16 @@ from ternmq.cli.main import app, run
 from ternmq.cli.terminal.extras import BROUGHT_BY, what_to_install
 from ternmq.cli.terminal.hints import HINTS
 
-SERVERS = {"up", "cluster", "console", "meta serve", "broker serve", "delay serve", "gateway serve"}
+SERVERS = {
+    "run",
+    "up",
+    "cluster",
+    "console",
+    "meta serve",
+    "broker serve",
+    "delay serve",
+    "gateway serve",
+}
 """They run until they are stopped, and say `ready URL` on stdout."""
 ALWAYS_JSON = {"definitions export"}
 """What they write is JSON, with or without being asked."""

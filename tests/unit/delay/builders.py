@@ -14,9 +14,9 @@ from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.formats.paths import DelayPaths
 from ternmq.delay.store.hour_owners import FollowingStore
 from ternmq.delay.store.journal import Deciding
+from ternmq.delay.timing.dispatch_work import DispatchWork
 from ternmq.delay.timing.engine import Engine
 from ternmq.delay.timing.scheduler import look_ahead_ms
-from ternmq.delay.timing.work import Work
 from ternmq.storage.log.append import Append
 from ternmq.testing import TurnedClock
 from ternmq.testing.disk import SimulatedDisk
@@ -109,7 +109,7 @@ class Bench:
         self.clock.turn(seconds)
         return self.engine.tick(self.clock.now_ms(), self.clock.monotonic())
 
-    def collect(self, work: Work, size_max: int = BODIES_SIZE) -> Collected:
+    def collect(self, work: DispatchWork, size_max: int = BODIES_SIZE) -> Collected:
         places = self.engine.places(work.hour, work.rows)
         found = collect(self.store, places, ProducerId(START_MS, 2), self._numbers, size_max)
         self._numbers += len(work.rows)
@@ -119,7 +119,7 @@ class Bench:
             self.engine.set_aside(work, found.unreadable)
         return found
 
-    def intend(self, work: Work, rows: np.ndarray) -> Decision:
+    def intend(self, work: DispatchWork, rows: np.ndarray) -> Decision:
         intent = Decision(
             kind=DecisionKind.INTENT,
             at_ms=self.clock.now_ms(),
@@ -137,7 +137,7 @@ class Bench:
         assert item.error is None
         self.engine.decided(item, self.clock.now_ms())
 
-    def next(self) -> Work | None:
+    def next(self) -> DispatchWork | None:
         return self.engine.next_work(self.clock.now_ms())
 
     def send_out(self, size_max: int = BODIES_SIZE) -> list[int]:

@@ -17,7 +17,7 @@ from ternmq.core.errors import BadConfig, Forbidden, TernError, Unauthorized, Un
 from ternmq.core.lifecycle import background
 from ternmq.discovery.oidc_keys import OidcKeys
 from ternmq.rpc.connection import Connection
-from ternmq.security.access.book import AccessEntry
+from ternmq.security.access.access_book import AccessEntry
 from ternmq.security.access.oidc import SKEW_S, OidcConfig, read_keys
 from ternmq.wire.messages.hello import Auth
 from ternmq.wire.messages.limits import TokenCreate, UserFind

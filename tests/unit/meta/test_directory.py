@@ -10,10 +10,9 @@ from structlog.testing import capture_logs
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadName, Closed, DiskFull, TernError, TopicNotFound, Unavailable
 from ternmq.discovery.directory import ClusterDirectory, InUse
-from ternmq.meta import registry_news
-from ternmq.meta.batching import TRANSACTION_ROWS_MAX
+from ternmq.meta import registry_changes
 from ternmq.meta.directory import MetaDirectory, serving_directory
-from ternmq.meta.numbering import COUNTED_BITS
+from ternmq.meta.id_allocation import COUNTED_BITS
 from ternmq.meta.policies import topic_change
 from ternmq.meta.registries.registry import (
     Behind,
@@ -24,6 +23,7 @@ from ternmq.meta.registries.registry import (
     NewTopic,
     Registry,
 )
+from ternmq.meta.request_batches import TRANSACTION_ROWS_MAX
 from ternmq.wire.messages.limits import TopicSet
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import BrokerGroupKind, Standing
@@ -373,8 +373,8 @@ async def test_a_registry_that_does_not_answer_is_told_and_since_when(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked for real, each time; and well again when it is."""
-    monkeypatch.setattr(registry_news, "CHECK_S", 0.05)
-    monkeypatch.setattr(registry_news, "CHANGE_S", 0.05)
+    monkeypatch.setattr(registry_changes, "CHECK_S", 0.05)
+    monkeypatch.setattr(registry_changes, "CHANGE_S", 0.05)
     async with serving_directory(lambda: watched, clock=SystemClock()) as service:
         news = service.news
         await news.check()

@@ -5,7 +5,7 @@ from pathlib import Path
 from ternmq.batch.encoder import Origin, encode_bodies
 from ternmq.batch.layout import Encoding
 from ternmq.core.ids import ProducerId
-from ternmq.storage.config import StorageConfig
+from ternmq.storage.config import StorageConfig, StoreOpening
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.log.append import Append, StagedBatches
 from ternmq.storage.pull.pull_log import PullRecord
@@ -92,9 +92,15 @@ def open_store(
     clock: TurnedClock | None = None,
     epoch: int = 1,
     suffix: bool = False,
+    again: bool = False,
 ) -> Store:
     return Store.open(
-        disk, DATA, clock=clock or TurnedClock(), epoch=epoch, config=config, suffix=suffix
+        disk,
+        DATA,
+        clock=clock or TurnedClock(),
+        epoch=epoch,
+        config=config,
+        opening=StoreOpening(suffix=suffix, again=again),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadConfig
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.files import unclean
+from ternmq.storage.files import unclean_marker
 from ternmq.storage.files.checkpoint import Checkpoint, decode
 from ternmq.storage.files.disk import RealDisk
 from ternmq.storage.files.paths import Paths
@@ -54,16 +54,79 @@ def test_a_kill_is_noticed_at_the_next_start() -> None:
     check_all(again, maker.kept)
 
 
+def test_a_store_that_is_opened_again_at_once_syncs_nothing_for_it() -> None:
+    disk, store, maker = fresh()
+    maker.put_many(store, 20)
+    assert store.close(again=True)
+    assert disk.exists(DATA / "unclean")
+
+    syncs = CountedSyncs(disk)
+    again = open_store(syncs, again=True)  # type: ignore[arg-type]
+    assert syncs.count == 0
+    assert not again.report.unclean and again.report.scanned_records == 0
+    check_all(again, maker.kept)
+    again.close()
+    assert not disk.exists(DATA / "unclean")
+
+
+def test_a_store_that_was_to_be_opened_again_and_was_not_is_one_that_crashed() -> None:
+    disk, store, maker = fresh()
+    maker.put_many(store, 20)
+    unclean_marker.note(disk, Paths(DATA), acks_from_memory=True)
+    store.close(again=True)
+    disk.crash(seed=1)
+    start = open_store(disk)
+    assert start.report.unclean, "the process is another one"
+    assert unclean_marker.crashed_with_acks_from_memory(disk, Paths(DATA))
+    check_all(start, maker.kept)
+
+    start.close(again=True)
+    open_store(disk, again=True)
+    assert not unclean_marker.crashed_with_acks_from_memory(disk, Paths(DATA)), (
+        "all of it was synced"
+    )
+
+
+def test_what_another_directory_had_is_no_reason_to_open_it_again() -> None:
+    """Data may be moved aside between two roles."""
+    disk = fresh()[0]
+    disk.unlink(DATA / "unclean")
+    syncs = CountedSyncs(disk)
+    open_store(syncs, again=True)  # type: ignore[arg-type]
+    assert syncs.count > 0
+
+
+class CountedSyncs:
+    """A disk that counts how often it has to wait for itself."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._disk = disk
+        self.count = 0
+
+    def sync_dir(self, directory: Path) -> None:
+        self.count += 1
+        self._disk.sync_dir(directory)
+
+    def write_atomic(self, path: Path, content: bytes) -> None:
+        self.count += 1
+        self._disk.write_atomic(path, content)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._disk, name)
+
+
 def test_a_store_that_answered_from_memory_says_so_after_a_crash() -> None:
     disk, store, maker = fresh()
     maker.put_many(store, 3)
     paths = Paths(DATA)
-    assert not unclean.crashed_with_acks_from_memory(disk, paths)
-    unclean.note(disk, paths, acks_from_memory=True)
+    assert not unclean_marker.crashed_with_acks_from_memory(disk, paths)
+    unclean_marker.note(disk, paths, acks_from_memory=True)
     acks_from_memory = reopened(disk)
-    assert unclean.crashed_with_acks_from_memory(disk, paths), "a start does not make it forgotten"
-    unclean.note(disk, paths, acks_from_memory=False)
-    assert not unclean.crashed_with_acks_from_memory(disk, paths)
+    assert unclean_marker.crashed_with_acks_from_memory(disk, paths), (
+        "a start does not make it forgotten"
+    )
+    unclean_marker.note(disk, paths, acks_from_memory=False)
+    assert not unclean_marker.crashed_with_acks_from_memory(disk, paths)
     acks_from_memory.close()
     assert not disk.exists(paths.unclean)
 

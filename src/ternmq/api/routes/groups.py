@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query, Request
 from starlette.responses import Response
 
-from ternmq.api.answers import group_fields, json_answer, page
+from ternmq.api.answers import group_fields, json_answer, page, time_fields
 from ternmq.api.cursors import names_cursor, read_names
 from ternmq.api.service import ApiService, service_of
 from ternmq.client.admin.merge_answers import merged_consumers, merged_groups
@@ -89,6 +89,19 @@ async def group_waiting(request: Request, topic: str, group: str, limit: Limit =
     found = await admin.waiting(topic, group, limit)
     counts = {"total": found.total, "errors": found.errors, "scanned": found.scanned}
     return json_answer(page(list(found.rows), missing=admin.missing) | counts)
+
+
+@router.get(
+    "/topics/{topic}/groups/{group}/times", summary="How long messages wait and are worked on"
+)
+async def group_times(request: Request, topic: str, group: str) -> Response:
+    admin = service_of(request).mq.admin.tolerant()
+    times = await admin.group_times(topic, group)
+    answer = {
+        "recent": {"wait": time_fields(times.wait), "handle": time_fields(times.handle)},
+        "ever": {"wait": time_fields(times.wait_ever), "handle": time_fields(times.handle_ever)},
+    }
+    return json_answer(answer | ({"incomplete": admin.missing} if admin.missing else {}))
 
 
 @router.put("/topics/{topic}/groups/{group}", summary="Make a group, or change its settings")

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from ternmq.api.answers import json_answer, page, rfc3339
 from ternmq.api.cursors import names_cursor, read_names
 from ternmq.api.service import service_of
-from ternmq.jobs.desk import JobDesk
 from ternmq.jobs.job import KeptJob
+from ternmq.jobs.job_admin import JobAdmin
 
 router = APIRouter(tags=["jobs"])
 Limit = Annotated[int, Query(ge=1, le=1_000)]
@@ -17,7 +17,7 @@ Limit = Annotated[int, Query(ge=1, le=1_000)]
 
 @router.get("/jobs", summary="List jobs, the newest first")
 async def list_jobs(request: Request, after: str = "", limit: Limit = 100) -> Response:
-    found = await JobDesk(service_of(request).mq).list()
+    found = await JobAdmin(service_of(request).mq).list()
     begin = read_names(after)
     ids = [job.id for job in found]
     first = ids.index(begin) + 1 if begin in ids else 0
@@ -34,24 +34,24 @@ async def order_job(
     reason: Annotated[str, Body()] = "",
     wait_s: Annotated[float, Body(ge=0, le=86_400)] = 0.0,
 ) -> Response:
-    desk = JobDesk(service_of(request).mq)
+    desk = JobAdmin(service_of(request).mq)
     job = await desk.order(work, arguments or {}, reason=reason, wait_s=wait_s)
     return json_answer(_fields(job), 202, headers={"Location": f"/api/v1/jobs/{job.id}"})
 
 
 @router.get("/jobs/{job}", summary="One job: its progress, or what came of it")
 async def show_job(request: Request, job: str) -> Response:
-    return json_answer(_fields(await JobDesk(service_of(request).mq).show(job)))
+    return json_answer(_fields(await JobAdmin(service_of(request).mq).show(job)))
 
 
 @router.post("/jobs/{job}/stop", summary="Let a job end after the step under way")
 async def stop_job(request: Request, job: str) -> Response:
-    return json_answer(_fields(await JobDesk(service_of(request).mq).stop(job)), 202)
+    return json_answer(_fields(await JobAdmin(service_of(request).mq).stop(job)), 202)
 
 
 @router.post("/jobs/{job}/recall", summary="Take back what a resend sent and nobody was handed")
 async def recall_job(request: Request, job: str) -> Response:
-    taken = await JobDesk(service_of(request).mq).recall(job)
+    taken = await JobAdmin(service_of(request).mq).recall(job)
     return json_answer({"taken": taken})
 
 

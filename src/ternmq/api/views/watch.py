@@ -2,8 +2,8 @@
 
 One task asks the servers and makes a `Snapshot`; pages, streams and the API show that one, however
 many tabs there are. A look must never hurt: it asks for some of the groups and topics only
-(`seen.py`: the worst ones, those that pages show, and the next few in a round over all), and the
-watch rests twenty times as long as a look took, and hardly ever looks while nobody watches.
+(`sampled_figures.py`: the worst ones, those that pages show, and the next few in a round over all),
+and the watch rests twenty times as long as a look took, and hardly ever looks while nobody watches.
 
 Who does not answer is named in the snapshot. If nobody does, the last snapshot stays and says so.
 The watch never ends by an error: the next look may succeed.
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
-from ternmq.api.views.seen import GroupKey, SeenGroups, SeenTopics
+from ternmq.api.views.sampled_figures import GroupKey, SampledGroups, SampledTopics
 from ternmq.api.views.snapshot import (
     FlowPoint,
     GroupView,
@@ -78,8 +78,8 @@ class Watch:
         self._flow: deque[FlowPoint] = deque(maxlen=FLOW_POINTS)
         self._backlogs: dict[GroupKey, deque[tuple[float, int]]] = {}
         self._rates: dict[str, deque[float]] = {}
-        self._groups = SeenGroups()
-        self._topics = SeenTopics()
+        self._groups = SampledGroups()
+        self._topics = SampledTopics()
         self._slow = SlowFacts()
         self._slow_again_at = float("-inf")
         self._wanted_at = clock.monotonic()

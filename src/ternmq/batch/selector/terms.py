@@ -243,7 +243,9 @@ def _flat(
 def _joined(kept: dict[Term, None], kind: type[All] | type[Some], *, neutral: Constant) -> Term:
     if not kept:
         return neutral
-    return next(iter(kept)) if len(kept) == 1 else kind(tuple(kept))
+    if len(kept) == 1:
+        return next(iter(kept))
+    return kind(tuple(sorted(kept, key=text_of)))  # So that `a AND b` and `b AND a` are one term.
 
 
 def _bracketed(term: Term) -> str:

@@ -104,8 +104,11 @@ def settle(
                 found.late_rows += [(item.lease, first, end) for first, end in ranges]
         elif acked:
             strict = group.order is not None or found.by_key
+            lease = group.lane.leases.get(item.lease)
             result = group.lane.ack_all(item.lease, acked, strict=strict)
             found.count(group, result)
+            if lease is not None and result.settled:
+                group.handled(lease, result.settled, moment.now)
             if strict and result.late:
                 found.late_rows += _without(item.lease, acked, result.changes)
         elif item.kind == "retry":

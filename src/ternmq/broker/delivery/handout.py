@@ -64,3 +64,24 @@ def clipped(
             if rows_max <= 0:
                 break
     return kept
+
+
+def note_waits(group: ConsumerGroup, slices: list[Slice], rows: int, now: tuple[int, int]) -> None:
+    """Count how long rows that go out for the first time were stored. `rows` is how many slices
+    have together; `now` the moment of lanes and the time of day. Batches lie in the order in which
+    they were stored, so where the first and the last are about as old it is one step."""
+    moment, now_ms = now
+    first, last = slices[0], slices[-1]
+    if not first.attempts and not last.attempts:  # None of them came back.
+        oldest = max(0, now_ms - first.entry.stored_at_ms)
+        newest = max(0, now_ms - last.entry.stored_at_ms)
+        known = group.wait_times
+        if first is last or (
+            known is not None and known.bucket(oldest / 1000) == known.bucket(newest / 1000)
+        ):
+            group.waited((oldest + newest) / 2000, rows, moment)
+            return
+    for piece in slices:
+        if not piece.attempts or piece.attempts[0] == 1:
+            age_ms = max(0, now_ms - piece.entry.stored_at_ms)
+            group.waited(age_ms / 1000, sum(b - a for a, b in piece.selection), moment)

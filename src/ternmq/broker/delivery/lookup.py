@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from ternmq.batch.readable import reason_of
+from ternmq.batch.readability import reason_of
 from ternmq.batch.view import BatchView
 from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.groups import ConsumerGroups

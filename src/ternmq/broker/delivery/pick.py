@@ -7,7 +7,7 @@ group the first unsettled row of each key. Positions or batches that are not in 
 a thread, and the group is fed again when they are there.
 """
 
-from ternmq.broker.delivery.handout import NOBODY, Handout, Slice, clipped, sequences_of
+from ternmq.broker.delivery.handout import NOBODY, Handout, Slice, clipped, note_waits, sequences_of
 from ternmq.broker.delivery.lookup import Lookup, passing
 from ternmq.broker.delivery.pick_by_priority import PriorityPicker
 from ternmq.broker.delivery.pick_ordered import HeldSlots, OrderedPicker
@@ -124,6 +124,7 @@ class RowPicker:
     ) -> tuple[Handout, int, int]:
         self._groups.write(group, changes)
         self._groups.wake(group, lease.deadline)
+        note_waits(group, slices, lease.rows.count, (lease.since, self._groups.now_ms()))
         size = sum(piece.entry.size for piece in slices)
         failure_notes: list[tuple[int, int, FailureNote]] = []
         if group.lane.failure_notes.count:

@@ -6,7 +6,7 @@ back everybody: that is an alarm, logged once and shown by `tern group show` unt
 
 from collections.abc import Callable, Collection
 
-from ternmq.batch.readable import order_keys_of
+from ternmq.batch.readability import order_keys_of
 from ternmq.broker.delivery.handout import Slice
 from ternmq.broker.delivery.lookup import Lookup, passing
 from ternmq.broker.groups.consumer_group import ConsumerGroup

@@ -14,10 +14,11 @@ from ternmq.batch.selector.filter import Filter
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane import Lane
 from ternmq.broker.groups.lane_event import LaneEvent
-from ternmq.broker.groups.lease import RetryRule
+from ternmq.broker.groups.lease import Lease, RetryRule
 from ternmq.broker.groups.outcomes import Outcomes
 from ternmq.broker.groups.priority import PriorityRanks
 from ternmq.core.errors import TernError
+from ternmq.metrics.recent_histogram import RecentHistogram
 from ternmq.security.access.quota import UserUse
 from ternmq.storage.pull.record import PullKind
 from ternmq.wire.messages.groups import GroupSettings, LedgerLine
@@ -140,6 +141,8 @@ class ConsumerGroup:
     ranks: PriorityRanks | None = None  # Where it hands out by priority.
     quiet: ClientState | None = None  # Gets nothing until it is free to try a suspect alone.
     passed: dict[str, int] = field(default_factory=dict)  # Rows by outcome since the start.
+    wait_times: RecentHistogram | None = None  # From stored until handed out.
+    handle_times: RecentHistogram | None = None  # From handed out until acked.
 
     def retry_rule(self, explicit_ms: int = -1, chance: float = 0.0) -> RetryRule:
         """Ordered groups retry in place: after a second and without limit unless told (R6)."""
@@ -166,6 +169,20 @@ class ConsumerGroup:
             self.lane.passed = None
         else:
             self.outcomes.note(change)
+
+    def waited(self, seconds: float, rows: int, now: int) -> None:
+        """Rows were handed out for the first time, so long after they were stored."""
+        if self.wait_times is None:
+            self.wait_times = RecentHistogram()
+        self.wait_times.observe_at(seconds, rows, now / 1000)
+
+    def handled(self, lease: Lease, rows: int, now: int) -> None:
+        """Rows of a lease were acked."""
+        if not lease.since:  # Handed out in an earlier life of the broker.
+            return
+        if self.handle_times is None:
+            self.handle_times = RecentHistogram()
+        self.handle_times.observe_at((now - lease.since) / 1000, rows, now / 1000)
 
     def ledger(self) -> LedgerLine:
         line = self.lane.ledger()

@@ -14,7 +14,7 @@ from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Origin, Outgoing, RowOrigin, encode_messages, split_rows
 from ternmq.batch.layout import DUE_MAX_MS, STORED_SIZE_MAX
 from ternmq.batch.properties import PropertyValue
-from ternmq.batch.readable import read_or, reason_of
+from ternmq.batch.readability import read_or, reason_of
 from ternmq.batch.view import BatchView
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.fetch import Fetcher

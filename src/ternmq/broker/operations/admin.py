@@ -52,6 +52,10 @@ PAUSED_SESSIONS_MAX = 1_000
 """Consumers of a group that are paused one by one; beyond, the oldest pause is forgotten."""
 LIMITS = ("rate", "bytes_rate", "in_flight_max", "consumer_in_flight_max", "backlog_alarm")
 LIMIT_MAX = 10**12
+SLICE = 20
+"""Groups described in one turn of the loop."""
+GROUPS_LISTED_MAX = 1_000
+"""In one page."""
 
 
 class AdminCommands:
@@ -68,7 +72,7 @@ class AdminCommands:
         committer: Committer,
         pull_handler: PullHandler,
     ) -> None:
-        self._slices = Slices()
+        self._slices = Slices(SLICE)
         self._groups = groups
         self._topics = topics
         self._consumers = consumers
@@ -78,20 +82,24 @@ class AdminCommands:
         self._pull_handler = pull_handler
 
     async def groups(self, request: GroupFind) -> Groups:
-        return Groups(groups=await self._slices.make(self._find(request), describe))
+        found, following = self._find(request)
+        return Groups(groups=await self._slices.make(found, describe), following=following)
 
     async def ledger(self, request: GroupFind, halves: list[HalfLine]) -> Ledger:
         """`halves` is what is in transactions that have not ended."""
-        lines = await self._slices.make(self._find(request), ConsumerGroup.ledger)
+        found, following = self._find(request)
         return Ledger(
-            lines=lines,
+            lines=await self._slices.make(found, ConsumerGroup.ledger),
             halves=[
-                one for one in halves if not request.group and request.topic in ("", one.topic)
+                one
+                for one in halves
+                if not request.group and not request.after and request.topic in ("", one.topic)
             ],
+            following=following,
         )
 
-    def _find(self, request: GroupFind) -> list[ConsumerGroup]:
-        return find_groups(self._groups, self._topics, request.topic, request.group)
+    def _find(self, request: GroupFind) -> tuple[list[ConsumerGroup], str]:
+        return group_page(self._groups, self._topics, request)
 
     async def create(self, peer: Peer, request: GroupCreate) -> Group:
         check_name("group", request.group)
@@ -260,6 +268,59 @@ class AdminCommands:
         self._pull_handler.refuse(group, error)
 
 
+def group_page(
+    groups: ConsumerGroups, topics: TopicNames, request: GroupFind
+) -> tuple[list[ConsumerGroup], str]:
+    """The groups that are asked for: all of them by name; or a page of them in the order of their
+    topics' numbers, and after what to ask for the next one."""
+    if not request.limit:
+        found = find_groups(groups, topics, request.topic, request.group)
+        return sorted(found, key=lambda item: (item.topic, item.name)), ""
+    if not 0 < request.limit <= GROUPS_LISTED_MAX:
+        raise BadRequest(f"limit is {request.limit}; it can be 1 to {GROUPS_LISTED_MAX}")
+    after = _read_cursor(request.after)
+    if request.topic or request.group:
+        found = find_groups(groups, topics, request.topic, request.group)
+    else:
+        found = _next_groups(groups, after, request.limit)
+    found = sorted(
+        (item for item in found if _place(item) > after),
+        key=_place,
+    )
+    page = found[: request.limit]
+    more = len(found) > len(page)
+    return page, f"{page[-1].topic_id} {page[-1].name}" if more else ""
+
+
+def _place(group: ConsumerGroup) -> tuple[int, str]:
+    return group.topic_id, group.name
+
+
+def _next_groups(
+    groups: ConsumerGroups, after: tuple[int, str], wanted: int
+) -> list[ConsumerGroup]:
+    """Groups of whole topics: more than are wanted, or all that are left."""
+    found: list[ConsumerGroup] = []
+    for number in sorted(each for each in groups.by_topic if each >= after[0]):
+        found += [
+            each
+            for each in groups.of_topic(number)
+            if _place(each) > after and not each.name.startswith(RESERVED)
+        ]
+        if len(found) > wanted:
+            break
+    return found
+
+
+def _read_cursor(text: str) -> tuple[int, str]:
+    number, _, name = text.partition(" ")
+    if not text:
+        return -1, ""
+    if not (number.isascii() and number.isdigit() and len(number) < 20):
+        raise BadRequest("`after` is what `following` of the page before said")
+    return int(number), name
+
+
 def find_groups(
     groups: ConsumerGroups, topics: TopicNames, topic: str, group: str
 ) -> list[ConsumerGroup]:
@@ -278,7 +339,7 @@ def find_groups(
             raise GroupNotFound(
                 f"{where} no group {group!r}; 'tern group list' shows what is there"
             )
-    return sorted(found, key=lambda item: (item.topic, item.name))
+    return found
 
 
 def both_lanes(

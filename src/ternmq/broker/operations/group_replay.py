@@ -15,7 +15,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 from ternmq.batch.encoder import Outgoing
-from ternmq.batch.readable import reason_of
+from ternmq.batch.readability import reason_of
 from ternmq.batch.selector.filter import Filter, parse_filter
 from ternmq.batch.view import BatchView
 from ternmq.broker.delivery.consumers import Consumers

@@ -18,14 +18,18 @@ from ternmq.broker.operations.review_queue import ReviewQueue
 from ternmq.broker.operations.stats import BrokerStats
 from ternmq.discovery.directory import Directory
 from ternmq.discovery.hidden_topics import DEAD_PREFIX, RESERVED
+from ternmq.metrics.recent_histogram import RecentHistogram
 from ternmq.metrics.samples import Samples
-from ternmq.metrics.table import LANES_MAX, LEDGER_STATES, OTHER, TOPICS_MAX
+from ternmq.metrics.table import LANES_MAX, LEDGER_STATES, OTHER, TIMED_LANES_MAX, TOPICS_MAX
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.wire.messages.groups import HalfLine
 from ternmq.wire.messages.topics import Topic
 
-SLICE = 100
-"""Topics or groups looked at in one turn of the loop."""
+SLICE = 10
+"""Topics or groups looked at in one turn of the loop,"""
+PAUSE_S = 0.001
+"""and then others have it for so long, where there are more than"""
+SMALL = 500
 DISK_LOOKS_MAX = 64
 
 Trouble = Literal["store_failed", "disk_full", "read_only"]
@@ -46,9 +50,11 @@ class Scraper:
     async def topics(self, out: Samples) -> None:
         """Of every topic of people's; dead letters by their group."""
         count = letters = 0
-        for number, topic in enumerate(self.directory.topics()):
+        topics = self.directory.topics()
+        pause_s = pause_for(len(topics))
+        for number, topic in enumerate(topics):
             if number % SLICE == SLICE - 1:
-                await asyncio.sleep(0)
+                await asyncio.sleep(pause_s)
             if topic.name.startswith(DEAD_PREFIX):
                 letters += 1
                 group = topic.name.removeprefix(DEAD_PREFIX) if letters <= LANES_MAX else OTHER
@@ -82,9 +88,11 @@ class Scraper:
     async def lanes(self, out: Samples) -> None:
         """Of every group on every topic, and of its private lane."""
         lanes = groups = looks = 0
-        for number, group in enumerate(list(self.groups)):
+        every, times = list(self.groups), LaneHistograms()
+        pause_s = pause_for(len(every))
+        for number, group in enumerate(every):
             if number % SLICE == SLICE - 1:
-                await asyncio.sleep(0)
+                await asyncio.sleep(pause_s)
             if group.deleted or group.name.startswith(RESERVED):
                 continue
             lanes += 1
@@ -94,12 +102,14 @@ class Scraper:
             if lanes > LANES_MAX:
                 labels = (OTHER, OTHER, lane)
             self._lane(out, group, labels)
+            times.add(out, group, labels)
             age = self.stats.age_ms_now(group)
             if age is None and looks < DISK_LOOKS_MAX:
                 looks += 1
                 age = await self.stats.age_ms(group)
             if age is not None and age >= 0:
                 out.highest("tern_group_backlog_seconds", age / 1000, *labels)
+        times.add_others(out)
         out.add("tern_broker_groups", groups)
         out.add("tern_broker_alarms", self.stats.alarms, "backlog")
 
@@ -118,6 +128,38 @@ class Scraper:
         out.add("tern_group_lane_ranges", lane_ranges(group.lane), *labels)
         out.add("tern_group_alarm", self.stats.alarmed(group), *labels)
         out.add("tern_group_held_back", bool(self.stats.held_back(group)), *labels)
+
+
+class LaneHistograms:
+    """How long rows of lanes waited and were worked on: the first lanes by name, the rest added up.
+    Lanes of which nothing is known have none."""
+
+    def __init__(self) -> None:
+        self._lanes = 0
+        self._others: dict[tuple[str, str], RecentHistogram] = {}
+
+    def add(self, out: Samples, group: ConsumerGroup, labels: tuple[str, str, str]) -> None:
+        seen = {
+            "tern_group_wait_seconds": group.wait_times,
+            "tern_group_handle_seconds": group.handle_times,
+        }
+        self._lanes += any(each is not None for each in seen.values())
+        for name, times in seen.items():
+            if times is None:
+                continue
+            if self._lanes <= TIMED_LANES_MAX and labels[0] != OTHER:
+                out.histogram(name, times, *labels)
+            else:
+                self._others.setdefault((name, labels[2]), RecentHistogram()).add(times)
+
+    def add_others(self, out: Samples) -> None:
+        for (name, lane), times in self._others.items():
+            out.histogram(name, times, OTHER, OTHER, lane)
+
+
+def pause_for(count: int) -> float:
+    """Of few there is nothing to spread."""
+    return PAUSE_S if count > SMALL else 0
 
 
 def lane_ranges(lane: Lane) -> int:

@@ -14,14 +14,16 @@ from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.limits.slices import Slices
 from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.broker.log.fetch import Fetcher
-from ternmq.broker.operations.admin import find_groups
+from ternmq.broker.operations.admin import SLICE, both_lanes, group_page
 from ternmq.broker.operations.review_queue import ReviewQueue
 from ternmq.broker.topics import TopicNames
 from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import refused_topic
+from ternmq.metrics.recent_histogram import ROW_BOUNDS_S, RecentHistogram
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry
-from ternmq.wire.messages.groups import GroupFind
+from ternmq.wire.inspection.times import GroupTimes, LaneTimes, TimeCounts
+from ternmq.wire.messages.groups import GroupFind, GroupNamed
 from ternmq.wire.messages.stats import (
     AllGroupFigures,
     AllTopicFigures,
@@ -60,7 +62,7 @@ class BrokerStats:
         self._traffic = traffic
         self._review_queue = review_queue
         self._alarmed: set[ConsumerGroup] = set()
-        self._slices = Slices()
+        self._slices = Slices(SLICE)
 
     async def topics(self, request: TopicFiguresFind) -> AllTopicFigures:
         return AllTopicFigures(
@@ -87,14 +89,34 @@ class BrokerStats:
         )
 
     async def groups(self, request: GroupFind) -> AllGroupFigures:
-        found = find_groups(self._groups, self._topics, request.topic, request.group)
+        found, following = group_page(self._groups, self._topics, request)
         ages = await self._slices.make(found, self.age_ms_now)
         for number, group in enumerate(found):
             if ages[number] is None:
                 ages[number] = await self.age_ms(group)
         aged = list(zip(found, ages, strict=True))
         return AllGroupFigures(
-            groups=await self._slices.make(aged, lambda each: self.group_now(each[0], each[1] or 0))
+            groups=await self._slices.make(
+                aged, lambda each: self.group_now(each[0], each[1] or 0)
+            ),
+            following=following,
+        )
+
+    def times(self, request: GroupNamed) -> GroupTimes:
+        """How long messages of a group waited, and were worked on."""
+        topic = self._topics.get(request.topic)
+        now = self._groups.now() / 1000
+        lanes = both_lanes(self._groups, self._topics, topic, request.group)
+        return GroupTimes(
+            bounds_s=list(ROW_BOUNDS_S),
+            lanes=[
+                LaneTimes(
+                    lane="private" if lane.beside else "topic",
+                    wait=time_counts(lane.wait_times, now),
+                    handle=time_counts(lane.handle_times, now),
+                )
+                for lane in lanes
+            ],
         )
 
     def group_now(self, group: ConsumerGroup, age_ms: int) -> GroupFigures:
@@ -181,3 +203,9 @@ def oldest_ready(group: ConsumerGroup) -> int | None:
     for first, _, _ in lane.returned:
         return min(first, lane.next)
     return lane.next if lane.next < lane.end else None
+
+
+def time_counts(seen: RecentHistogram | None, now: float) -> TimeCounts:
+    if seen is None:
+        return TimeCounts()
+    return TimeCounts(counts=seen.counts(), total_s=round(seen.total, 3), recent=seen.lately(now))

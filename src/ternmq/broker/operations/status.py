@@ -16,7 +16,7 @@ from ternmq.core.clock import Clock
 from ternmq.discovery.directory import Directory
 from ternmq.metrics.samples import Samples
 from ternmq.replication.commit_gate import CommitGate
-from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.member.member_location import MemberLocation
 from ternmq.replication.member.status_facts import StatusFacts
 from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
@@ -31,7 +31,7 @@ from ternmq.wire.messages.stats import Status, StatusQuery
 class ServerStatus:
     """What the status of a leader and that of a follower have in common."""
 
-    place: MemberPlace
+    place: MemberLocation
     clock: Clock
     disk: Disk
     store: Store

@@ -6,7 +6,7 @@ it go on, or skips the failed message, which becomes a dead letter. Which key a 
 the row itself, so this works without any consumer, also right after a restart.
 """
 
-from ternmq.batch.readable import order_keys_of
+from ternmq.batch.readability import order_keys_of
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.settle import DeadRows
 from ternmq.broker.delivery.failure_texts import FailureTexts

@@ -5,7 +5,7 @@ of it is kept on disk, so it is the same after a restart and after a promotion.
 """
 
 from ternmq.batch.layout import Column, ColumnPart
-from ternmq.batch.readable import order_keys_of
+from ternmq.batch.readability import order_keys_of
 from ternmq.batch.view import BatchView
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.slots import slot_of

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ternmq.batch.readable import properties_to_send, read_or
+from ternmq.batch.readability import properties_to_send, read_or
 from ternmq.batch.view import BatchView
 from ternmq.broker.config import BrokerConfig
 from ternmq.broker.limits.slices import Slices

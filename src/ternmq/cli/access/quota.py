@@ -65,6 +65,7 @@ NAMES = {
     "halves": "halves_max",
     "groups": "groups_max",
     "delayed": "delayed_max",
+    "keys": "keys_max",
 }
 """As they are typed, and as they are stored."""
 
@@ -89,12 +90,15 @@ def change(
     halves: Annotated[str | None, typer.Option(help="Open transactions.")] = None,
     groups: Annotated[str | None, typer.Option(help="Consumer groups that it made.")] = None,
     delayed: Annotated[str | None, typer.Option(help="Messages that are not due yet.")] = None,
+    keys: Annotated[
+        str | None, typer.Option(help="Data keys of encrypted topics: one for each subject.")
+    ] = None,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
     """Change the quotas of a user; none: no limit, default: what everybody ('*') has."""
     typed = (connections, connects, rate, bytes_rate, consume_rate, consume_bytes, in_flight)
-    more = (waiting, loop, topics, halves, groups, delayed)
+    more = (waiting, loop, topics, halves, groups, delayed, keys)
     wanted = {
         stored: read_value(stored, text)
         for stored, text in zip(NAMES.values(), (*typed, *more), strict=True)

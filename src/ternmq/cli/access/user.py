@@ -72,7 +72,7 @@ def list_users(url: Url = URL, as_json: Json = False) -> None:
 @app.command()
 def whoami(url: Url = URL, as_json: Json = False) -> None:
     """Show by which user this command comes in, and every line that counts for it."""
-    from ternmq.security.access.book import shown
+    from ternmq.security.access.access_book import shown
 
     async def job(mq: "Client") -> OwnRights:
         return await mq.admin.whoami()

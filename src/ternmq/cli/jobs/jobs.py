@@ -25,9 +25,9 @@ def list_jobs(url: Url = URL, as_json: Json = False) -> None:
     """List jobs, the newest first."""
 
     async def job(mq: "Client") -> "list[KeptJob]":
-        from ternmq.jobs.desk import JobDesk
+        from ternmq.jobs.job_admin import JobAdmin
 
-        return await JobDesk(mq).list()
+        return await JobAdmin(mq).list()
 
     found = use(url, job)
     if as_json:
@@ -45,9 +45,9 @@ def show(job_id: JobId, url: Url = URL, as_json: Json = False) -> None:
     """Show one job: how far it is, or what came of it."""
 
     async def job(mq: "Client") -> "KeptJob":
-        from ternmq.jobs.desk import JobDesk
+        from ternmq.jobs.job_admin import JobAdmin
 
-        return await JobDesk(mq).show(job_id)
+        return await JobAdmin(mq).show(job_id)
 
     _tell(use(url, job), as_json=as_json)
 
@@ -69,9 +69,9 @@ def start(
     wait_s = parse_duration_ms(wait) / 1000
 
     async def job(mq: "Client") -> "KeptJob":
-        from ternmq.jobs.desk import JobDesk
+        from ternmq.jobs.job_admin import JobAdmin
 
-        return await JobDesk(mq).order(work, given, reason=reason, wait_s=wait_s)
+        return await JobAdmin(mq).order(work, given, reason=reason, wait_s=wait_s)
 
     _tell(use(url, job), as_json=as_json)
 
@@ -81,9 +81,9 @@ def stop(job_id: JobId, url: Url = URL, as_json: Json = False) -> None:
     """Let a job end after the step under way; what is done stays done."""
 
     async def job(mq: "Client") -> "KeptJob":
-        from ternmq.jobs.desk import JobDesk
+        from ternmq.jobs.job_admin import JobAdmin
 
-        return await JobDesk(mq).stop(job_id)
+        return await JobAdmin(mq).stop(job_id)
 
     _tell(use(url, job), as_json=as_json)
 
@@ -93,9 +93,9 @@ def recall(job_id: JobId, url: Url = URL, as_json: Json = False) -> None:
     """Take back what a resend sent again and nobody was handed yet."""
 
     async def job(mq: "Client") -> int:
-        from ternmq.jobs.desk import JobDesk
+        from ternmq.jobs.job_admin import JobAdmin
 
-        return await JobDesk(mq).recall(job_id)
+        return await JobAdmin(mq).recall(job_id)
 
     taken = use(url, job)
     if as_json:
@@ -116,14 +116,14 @@ def run(
 
     async def job(mq: "Client") -> "list[KeptJob]":
         from ternmq.core.clock import SystemClock
-        from ternmq.jobs.desk import JobDesk
+        from ternmq.jobs.job_admin import JobAdmin
         from ternmq.jobs.runner import JobRunner
 
         if job_id is not None:
-            await JobDesk(mq).show(job_id)
+            await JobAdmin(mq).show(job_id)
         note("running jobs; Ctrl-C leaves them to others")
         await JobRunner(mq, SystemClock()).run_until_done(job_id)
-        found = await JobDesk(mq).list()
+        found = await JobAdmin(mq).list()
         return [each for each in found if job_id in (None, each.id)]
 
     found = use(url, job, leaves=True)

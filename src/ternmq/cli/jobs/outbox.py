@@ -119,7 +119,7 @@ async def _until_asked(work: Any) -> None:
     """Run it until SIGTERM or Ctrl-C."""
     import asyncio
 
-    from ternmq.cli.processes.stopping import Stopper
+    from ternmq.cli.processes.shutdown import Stopper
 
     stopper = Stopper()
     stopper.install()

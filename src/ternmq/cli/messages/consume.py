@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternmq.cli.terminal.incomplete import BrokerGroup, end_incomplete
 from ternmq.cli.terminal.options import URL, Create, Json, Url, Wide, must_exist, use
 from ternmq.cli.terminal.output import (
     UNREADABLE,
@@ -26,6 +25,7 @@ from ternmq.cli.terminal.output import (
     shown_body,
     utc,
 )
+from ternmq.cli.terminal.partial_answers import BrokerGroup, end_incomplete
 from ternmq.cli.terminal.printable import json_text, printable_lines
 from ternmq.client.reading import written_start as starts
 from ternmq.core.ids import check_name

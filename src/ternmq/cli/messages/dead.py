@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from ternmq.cli.terminal.incomplete import end_incomplete, use_tolerant
 from ternmq.cli.terminal.options import URL, AlreadyJson, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import (
     message_fields,
@@ -30,6 +29,7 @@ from ternmq.cli.terminal.output import (
     shown_body,
     utc,
 )
+from ternmq.cli.terminal.partial_answers import end_incomplete, use_tolerant
 from ternmq.cli.terminal.progress import progress
 from ternmq.client.reading.written_start import MOMENT, parse_moment
 from ternmq.core.errors import BadRequest, TernError, TopicNotFound

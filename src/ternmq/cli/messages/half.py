@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ternmq.cli.terminal.incomplete import end_incomplete, use_tolerant
 from ternmq.cli.terminal.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import (
     note,
@@ -16,6 +15,7 @@ from ternmq.cli.terminal.output import (
     size,
     utc,
 )
+from ternmq.cli.terminal.partial_answers import end_incomplete, use_tolerant
 from ternmq.core.errors import BadRequest, TransactionEnded, TransactionNotFound
 from ternmq.wire.messages.transactions import HalfEnded, HalfOpen
 

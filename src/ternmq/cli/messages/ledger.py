@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from ternmq.cli.terminal.incomplete import end_incomplete
 from ternmq.cli.terminal.options import URL, Json, Url, use
 from ternmq.cli.terminal.output import note, plain, say, show_json, show_table
+from ternmq.cli.terminal.partial_answers import end_incomplete
 from ternmq.client.admin.merge_answers import merged_lines
 from ternmq.wire.messages.delays import DelayLedgerLine
 from ternmq.wire.messages.groups import HalfLine, LedgerLine

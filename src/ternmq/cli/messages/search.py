@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ternmq.cli.terminal.incomplete import BrokerGroup, end_incomplete
 from ternmq.cli.terminal.options import URL, Json, StoredBefore, StoredSince, Url, use
 from ternmq.cli.terminal.output import (
     message_fields,
@@ -16,6 +15,7 @@ from ternmq.cli.terminal.output import (
     shown_body,
     utc,
 )
+from ternmq.cli.terminal.partial_answers import BrokerGroup, end_incomplete
 from ternmq.cli.terminal.progress import progress
 from ternmq.client.reading.written_start import parse_start
 from ternmq.core.errors import BadRequest

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternmq.cli.terminal.incomplete import end_incomplete
 from ternmq.cli.terminal.options import URL, Json, Url, use
 from ternmq.cli.terminal.output import message_fields, note, say, show_json, show_table, utc
+from ternmq.cli.terminal.partial_answers import end_incomplete
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client

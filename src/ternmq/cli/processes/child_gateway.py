@@ -18,7 +18,7 @@ from ternmq.discovery.url import with_tls_files
 from ternmq.node.config import NodeConfig
 
 LOG_NAME = "rocketmq.log"
-NEEDED = ("google.protobuf", "grpc")
+NEEDED = ("google.protobuf",)
 STOP_S = 4.0
 
 

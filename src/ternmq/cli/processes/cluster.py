@@ -154,7 +154,7 @@ async def _run(
     restart: bool,
 ) -> None:
     """Until a signal comes; one that comes while starting ends the start."""
-    from ternmq.cli.processes.stopping import Stopper
+    from ternmq.cli.processes.shutdown import Stopper
 
     stopper = Stopper(STOP_SECONDS_MAX)
     stopper.install()

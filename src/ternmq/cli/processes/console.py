@@ -92,7 +92,7 @@ def _issuer(
 
 
 async def _run(config: "ConsoleConfig") -> None:
-    from ternmq.cli.processes.stopping import Stopper
+    from ternmq.cli.processes.shutdown import Stopper
     from ternmq.console.process import serving_console
     from ternmq.core.clock import SystemClock
     from ternmq.core.lifecycle import report_bugs

@@ -39,6 +39,12 @@ def serve(
         typer.Option(metavar="PATTERN", help="New groups named so are ordered (FIFO); repeat it."),
     ] = None,
     start: Annotated[StartFlag, typer.Option(help="Where new groups begin.")] = StartFlag.EARLIEST,
+    access_keys: Annotated[
+        bool,
+        typer.Option(
+            help="Clients sign their calls ('tern access-key create'); each comes as its user."
+        ),
+    ] = False,
     topic_alias: Annotated[
         list[str] | None,
         typer.Option(metavar="ALIAS=TOPIC", help="What clients call a topic; repeat it."),
@@ -64,6 +70,7 @@ def serve(
         port=port,
         ordered_groups=tuple(ordered or ()),
         start="latest" if start is StartFlag.LATEST else "earliest",
+        access_keys=access_keys,
         topic_aliases=_aliases(topic_alias),
         group_aliases=_aliases(group_alias),
     )
@@ -81,7 +88,7 @@ def _aliases(written: list[str] | None) -> dict[str, str]:
 
 
 async def _run(config: "GatewayConfig") -> None:
-    from ternmq.cli.processes.stopping import Stopper
+    from ternmq.cli.processes.shutdown import Stopper
     from ternmq.core.clock import SystemClock
     from ternmq.core.lifecycle import report_bugs
     from ternmq.gateway.process import serving_gateway

@@ -19,7 +19,7 @@ from ternmq import __version__
 from ternmq.cli.processes.child_console import console_beside, console_place
 from ternmq.cli.processes.child_gateway import gateway_beside, gateway_place
 from ternmq.cli.processes.lock import locked
-from ternmq.cli.processes.stopping import Stopper
+from ternmq.cli.processes.shutdown import Stopper
 from ternmq.cli.terminal.logs import configure
 from ternmq.cli.terminal.output import note, say
 from ternmq.core.clock import SystemClock

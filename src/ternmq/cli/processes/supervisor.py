@@ -69,7 +69,7 @@ class Supervised:
                 stderr=log,
                 env=_environment() | self._environment,
                 start_new_session=True,
-                preexec_fn=_die_with_parent(os.getpid()),
+                preexec_fn=die_with_parent(os.getpid()),
             )
         assert self._process.stdout is not None
         try:
@@ -110,7 +110,7 @@ class Supervised:
         while True:
             assert self._process is not None
             code = await self._process.wait()
-            line = f"error: {self.planned.name} (pid {self.pid}) {_ended(code)}; log: {self.log}"
+            line = f"error: {self.planned.name} (pid {self.pid}) {ended(code)}; log: {self.log}"
             if not restart:
                 self._report(f"{line}\n  start it again: tern {' '.join(self.planned.arguments)}")
                 return
@@ -135,7 +135,7 @@ class Supervised:
             if line.startswith("error: "):
                 return line.removeprefix("error: ")
         assert self._process is not None
-        return f"it {_ended(self._process.returncode or 0)}; its log is {self.log}"
+        return f"it {ended(self._process.returncode or 0)}; its log is {self.log}"
 
 
 async def start_together(servers: Sequence[Supervised]) -> None:
@@ -160,7 +160,7 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "TERN_METRICS_PORT"}
 
 
-def _die_with_parent(parent: int) -> Callable[[], None]:
+def die_with_parent(parent: int) -> Callable[[], None]:
     def before_exec() -> None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:  # It died in between.
@@ -169,7 +169,7 @@ def _die_with_parent(parent: int) -> Callable[[], None]:
     return before_exec
 
 
-def _ended(code: int) -> str:
+def ended(code: int) -> str:
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
     return f"ended with code {code}"

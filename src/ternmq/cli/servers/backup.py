@@ -40,13 +40,13 @@ def backup(
     Logs, progress of groups, delayed messages and a SQLite registry, as they are at one moment. A
     registry in PostgreSQL, MariaDB or ZooKeeper is backed up with its own tools, afterwards.
     """
+    from ternmq.backup.backup_store import open_backup_store
     from ternmq.backup.job import back_up, forget_old
     from ternmq.backup.restore import check_vault
-    from ternmq.backup.vault import open_vault
     from ternmq.core.clock import SystemClock
     from ternmq.core.units import parse_size
 
-    vault = open_vault(place)
+    vault = open_backup_store(place)
     with byte_bar("copying") as progress:
         made = back_up(
             data_dir,
@@ -75,8 +75,11 @@ def restore(
     place: Place,
     data_dir: Annotated[Path, typer.Argument(metavar="DATA-DIR", help="New, or empty.")],
     at: Annotated[
-        str | None, typer.Option(help="The newest backup at or before this time (UTC).")
+        str | None, typer.Option(help="As everything was at this time (UTC), between two backups.")
     ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="With --at: the newest backup before it, as it is.")
+    ] = False,
     source: Annotated[
         str | None, typer.Option(help="Of which data directory, where there are several.")
     ] = None,
@@ -85,18 +88,19 @@ def restore(
 ) -> None:
     """Put a backup back as a data directory, and check every log in it.
 
-    Start servers on it as they were started on the old one. What was sent after the backup is not
-    in it; what was acknowledged after it is delivered again.
+    Start servers on it as they were started on the old one. What was sent after the backup, or
+    after --at, is not in it; what was acknowledged after it is delivered again.
     """
+    from ternmq.backup.backup_store import open_backup_store
     from ternmq.backup.job import manifests
     from ternmq.backup.manifest import name_of
-    from ternmq.backup.restore import choose
+    from ternmq.backup.restore import choose, next_after
     from ternmq.backup.restore import restore as put_back
-    from ternmq.backup.vault import open_vault
+    from ternmq.backup.roll_forward import Forward
     from ternmq.backup.verify import verify as read_logs
     from ternmq.cli.terminal.times import parse_when
 
-    vault = open_vault(place)
+    vault = open_backup_store(place)
     if list_only:
         found = manifests(vault)
         if as_json:
@@ -108,17 +112,26 @@ def restore(
             show_table(["name", "#size", "#files", "source"], rows)
         return
     when = parse_when(at)
-    moment = None if when is None else name_of(int(when.timestamp() * 1000))
+    at_ms = 0 if when is None else int(when.timestamp() * 1000)
+    moment = None if when is None else name_of(at_ms)
     manifest = choose(vault, moment, source)
+    later = None if moment is None or whole else next_after(vault, manifest, moment)
+    forward = None if later is None else Forward(at_ms=at_ms, later=later)
     with byte_bar("copying") as progress:
-        put_back(vault, manifest, data_dir, progress=progress)
+        put_back(vault, manifest, data_dir, forward=forward, progress=progress)
     with byte_bar("checking") as progress:
         logs = read_logs(data_dir, progress=progress)
     problems = _problems(logs)
+    reached = manifest.made_at if forward is None else moment
     if as_json:
-        show_json({"name": manifest.made_at, "size": manifest.size, "problems": problems})
+        fields = {"name": manifest.made_at, "size": manifest.size, "problems": problems}
+        show_json({**fields, "at": reached})
     else:
         say(f"restored {manifest.made_at} of {manifest.source}: {size(manifest.size)}")
+        if later is not None:
+            say(f"brought forward to {reached} with the logs of {later.made_at}")
+        elif at is not None and not whole:
+            note("no later backup has what came after it: this is the newest one")
         note(f"start its servers with --data-dir {data_dir}")
     _fail(problems)
 
@@ -133,12 +146,12 @@ def verify(
 
     Of a stopped server, a restored directory, or a place with backups. Changes nothing.
     """
+    from ternmq.backup.backup_store import open_backup_store
     from ternmq.backup.job import backups
     from ternmq.backup.restore import check_vault
-    from ternmq.backup.vault import open_vault
     from ternmq.backup.verify import verify as read_logs
 
-    vault = open_vault(data_dir)
+    vault = open_backup_store(data_dir)
     names = backups(vault)
     if names:
         with byte_bar("reading") as progress:

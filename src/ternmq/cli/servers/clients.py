@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ternmq.cli.terminal.incomplete import end_incomplete, use_tolerant
 from ternmq.cli.terminal.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import say, show_json, show_table, size
+from ternmq.cli.terminal.partial_answers import end_incomplete, use_tolerant
 
 if TYPE_CHECKING:
     from ternmq.client.admin.admin import Admin

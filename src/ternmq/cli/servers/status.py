@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ternmq.cli.terminal.incomplete import note_missing
 from ternmq.cli.terminal.options import URL, Json, Url, use
 from ternmq.cli.terminal.output import say, show_facts, show_json, show_table
+from ternmq.cli.terminal.partial_answers import note_missing
 from ternmq.core.errors import TernError
 
 if TYPE_CHECKING:

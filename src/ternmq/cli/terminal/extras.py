@@ -26,7 +26,6 @@ BROUGHT_BY = {
     "jinja2": "console",
     "multipart": "console",
     "google": "rocketmq",
-    "grpc": "rocketmq",
 }
 
 

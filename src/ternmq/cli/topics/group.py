@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ternmq.cli.messages import ledger
-from ternmq.cli.terminal.incomplete import BrokerGroup, end_incomplete, use_tolerant
 from ternmq.cli.terminal.options import URL, Create, Json, Url, Yes, confirm, must_exist, use
 from ternmq.cli.terminal.output import say, show_facts, show_json, show_table, utc
+from ternmq.cli.terminal.partial_answers import BrokerGroup, end_incomplete, use_tolerant
 from ternmq.cli.topics import group_replay, group_reset, limit
 from ternmq.cli.topics.topic_keep import shown_duration
-from ternmq.cli.topics.watch import Watch, show_again, shown_age, shown_rates
+from ternmq.cli.topics.watch import Watch, show_again, shown_age, shown_rates, shown_times
 from ternmq.client.admin.merge_answers import differing, merged_figures, merged_group, merged_groups
+from ternmq.client.inspection.times import TimeSpread, WaitAndHandle
 from ternmq.client.reading import written_start as starts
 from ternmq.client.transport.fan_out import not_answered
 from ternmq.core.errors import BadRequest, GroupNotFound
@@ -96,13 +97,15 @@ def show(
         if not each:
             raise not_answered(admin.missing, [])
         figures = merged_figures(await admin.group_figures(topic, group))
-        return each, figures, await admin.group_keys(topic, group)
+        keys, times = await admin.group_keys(topic, group), await admin.group_times(topic, group)
+        return each, figures, keys, times
 
     def show_it(seen: GroupsSeen) -> None:
-        each, figures, keys = seen
+        each, figures, keys, times = seen
         if as_json:
             parts = [{"broker_group": one.broker_group, "ledger": one.ledger} for one in each]
             fields = _fields(merged_group(each)) | {"figures": figures, "keys": keys}
+            fields |= {"wait": _times(times.wait), "handle": _times(times.handle)}
             show_json(fields | {"broker_groups": parts}, indent=None if watch else 2)
         else:
             _show(*seen)
@@ -110,11 +113,18 @@ def show(
     show_again(url, look, show_it, watch=watch)
 
 
-GroupsSeen = tuple[list[Group], list[GroupFigures], GroupKeys]
-"""The group on each broker group, its lanes, its order keys."""
+GroupsSeen = tuple[list[Group], list[GroupFigures], GroupKeys, WaitAndHandle]
+"""The group on each broker group, its lanes, its order keys, how long its messages take."""
 
 
-def _show(each: list[Group], figures: list[GroupFigures], keys: GroupKeys) -> None:
+def _times(seen: TimeSpread) -> dict[str, object]:
+    shares = {"p50_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}
+    return {"messages": seen.rows} | {name: seen.within(each) for name, each in shares.items()}
+
+
+def _show(
+    each: list[Group], figures: list[GroupFigures], keys: GroupKeys, times: WaitAndHandle
+) -> None:
     found = merged_group(each)
     paused = found.settings.paused_sessions
     others = differing(each)
@@ -132,6 +142,8 @@ def _show(each: list[Group], figures: list[GroupFigures], keys: GroupKeys) -> No
             ),
             **{_title(lane): _backlog(lane) for lane in figures},
             "delivered": shown_rates(figures[0].delivered) if figures else "-",
+            "wait": shown_times(times.wait, times.wait_ever),
+            "handle": shown_times(times.handle, times.handle_ever),
             "consumers": len(found.members),
             **_settings(found),
             **({"other settings": f"on {', '.join(others)}"} if others else {}),
@@ -198,6 +210,7 @@ def create(
     start: Annotated[str, typer.Option("--from", help=starts.HELP)] = "earliest",
     broker_group: BrokerGroup = "",
     make_topic: Create = False,
+    exist_ok: Annotated[bool, typer.Option(help="One that is there stays as it is.")] = False,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -208,7 +221,7 @@ def create(
     async def job(mq: "Client") -> Group:
         if not make_topic:
             await must_exist(mq, topic)
-        return await mq.admin.create_group(topic, group, where, broker_group)
+        return await mq.admin.create_group(topic, group, where, broker_group, exist_ok)
 
     made = use(url, job)
     if as_json:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ternmq.cli.terminal.incomplete import BrokerGroup
 from ternmq.cli.terminal.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import note, say, show_json
+from ternmq.cli.terminal.partial_answers import BrokerGroup
 from ternmq.cli.terminal.progress import progress
 from ternmq.cli.topics.group_reset import DryRun, TopicName
 from ternmq.client.reading import written_start as starts

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ternmq.cli.messages import dead
-from ternmq.cli.terminal.incomplete import BrokerGroup
 from ternmq.cli.terminal.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import note, plain, say, show_json
+from ternmq.cli.terminal.partial_answers import BrokerGroup
 from ternmq.client.reading import written_start as starts
 from ternmq.core.errors import BadRequest
 

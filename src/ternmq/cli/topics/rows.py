@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ternmq.cli.terminal.incomplete import end_incomplete, use_tolerant
 from ternmq.cli.terminal.options import URL, Json, Url
 from ternmq.cli.terminal.output import note, show_json, show_table, utc
+from ternmq.cli.terminal.partial_answers import end_incomplete, use_tolerant
 from ternmq.cli.topics.group import GroupName, TopicName
 
 if TYPE_CHECKING:

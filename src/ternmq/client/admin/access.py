@@ -6,17 +6,23 @@ import secrets
 from ternmq.client.model.arguments import typed_calls
 from ternmq.client.model.durations import Duration, seconds_of
 from ternmq.client.transport.admin_calls import AdminCalls
-from ternmq.core.errors import IdentityNotFound
+from ternmq.core.errors import BadRequest, IdentityNotFound
 from ternmq.core.ids import check_name
 from ternmq.security.access.quota import check_quota
 from ternmq.security.access.rights import check_grant, check_pattern
 from ternmq.security.access.scram import ITERATIONS, SALT_SIZE, make_verifier
 from ternmq.security.access.secret import Secret
 from ternmq.wire.messages.limits import (
+    AccessKey,
+    AccessKeyFind,
+    AccessKeyOpen,
+    AccessKeys,
+    AccessKeySet,
     AccessToken,
     AccessTokens,
     Grant,
     GrantSet,
+    OpenedKey,
     OwnRights,
     TokenCreate,
     TokenCreated,
@@ -139,6 +145,33 @@ class AccessAdmin(AdminCalls):
         """Give up the token by which this client came in: it is good for nothing afterwards, and
         its connections end within a second."""
         await self._cluster.ask_meta(Command.TOKEN_END, TokenEnd(), AccessTokens)
+
+    async def create_access_key(self, user: str) -> AccessKey:
+        """A name and a secret by which RocketMQ clients come as this user, through a gateway. The
+        secret is told now, and never again."""
+        check_name("user", user)
+        return (await self._set_access_key(AccessKeySet(user=user)))[0]
+
+    async def access_keys(self, user: str = "") -> list[AccessKey]:
+        """Access keys of one user or of all, without their secrets."""
+        wanted = AccessKeyFind(user=user)
+        return (await self._cluster.ask_meta(Command.ACCESS_KEY_LIST, wanted, AccessKeys)).keys
+
+    async def remove_access_key(self, user: str, key_id: str) -> list[AccessKey]:
+        """Nobody comes by it any more within a second; those that are left."""
+        check_name("user", user)
+        if not key_id:
+            raise BadRequest("which access key? 'tern access-key list' shows them")
+        return await self._set_access_key(AccessKeySet(user=user, remove=key_id))
+
+    async def open_access_key(self, key_id: str, token_id: str = "") -> OpenedKey:
+        """What a gateway needs of a key: needs the right to grant `access-key:ID`. `token_id`: the
+        token that the caller has for its user already."""
+        wanted = AccessKeyOpen(id=key_id, token_id=token_id)
+        return await self._cluster.ask_meta(Command.ACCESS_KEY_OPEN, wanted, OpenedKey)
+
+    async def _set_access_key(self, wanted: AccessKeySet) -> list[AccessKey]:
+        return (await self._cluster.ask_meta(Command.ACCESS_KEY_SET, wanted, AccessKeys)).keys
 
     async def _set_grant(
         self, identity: str, action: str, resource: str, *, deny: bool, remove: bool

@@ -98,6 +98,8 @@ class Delays:
         delay: object = None,
     ) -> CancelResult:
         """Cancel, reschedule or fire one message, by receipt, by id or as it was found."""
+        if isinstance(message, Receipt) and message.due_at_ms is None:
+            return CancelResult.ALREADY_DISPATCHED  # It went straight to its broker.
         change = _change(action, message, at, delay)
         if isinstance(message, Receipt):
             link = self._cluster.server(message.broker_group, "delay")

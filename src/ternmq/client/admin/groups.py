@@ -4,8 +4,11 @@ A group is on every broker group; orders go to all of them, and answers are put 
 their broker group.
 """
 
+import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from ternmq.client.admin.merge_answers import ResetDone, merged_group, reset_done
 from ternmq.client.admin.replay import Replay, ReplayProgress, run_replay
@@ -14,7 +17,7 @@ from ternmq.client.model.arguments import typed_calls
 from ternmq.client.model.start import StartLike, make_start
 from ternmq.client.transport.admin_calls import AdminCalls
 from ternmq.client.transport.fan_out import named, not_answered
-from ternmq.core.errors import BadRequest
+from ternmq.core.errors import AlreadyExists, BadRequest
 from ternmq.wire.messages.groups import (
     Group,
     GroupCreate,
@@ -26,6 +29,7 @@ from ternmq.wire.messages.groups import (
     GroupSet,
     Ledger,
     LedgerLine,
+    Start,
 )
 from ternmq.wire.messages.limits import ConsumerPause
 from ternmq.wire.messages.order_keys import (
@@ -41,6 +45,10 @@ from ternmq.wire.messages.stats import (
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record
 
+GROUPS_PAGE = 200
+"""Lanes in one answer of a broker."""
+P = TypeVar("P", Groups, Ledger, AllGroupFigures)
+
 
 def sessions_of(group: Group, prefix: str) -> set[str]:
     """Consumers of a group, also paused ones that are away, whose session begins so."""
@@ -55,15 +63,30 @@ class GroupAdmin(AdminCalls):
     async def groups(self, topic: str = "", group: str = "") -> list[Group]:
         """Groups, of one topic or of one name, or all; one entry for each broker group.
         `merged_groups` adds them up."""
-        find = GroupFind(topic=topic, group=group)
-        answers = await self._fan_out.ask(Command.GROUP_LIST, find, Groups)
-        return [named(name, found) for name, answer in answers.items() for found in answer.groups]
+        find = GroupFind(topic=topic, group=group, limit=GROUPS_PAGE)
+        pages = await self._pages(Command.GROUP_LIST, find, Groups)
+        found = [named(name, each) for name, page in pages for each in page.groups]
+        return sorted(found, key=lambda each: (each.broker_group, each.topic, each.name))
 
     async def create_group(
-        self, topic: str, group: str, start: StartLike = "earliest", broker_group: str = ""
+        self,
+        topic: str,
+        group: str,
+        start: StartLike = "earliest",
+        broker_group: str = "",
+        exist_ok: bool = False,
     ) -> Group:
-        """Make a group, on every broker group."""
+        """Make a group, on every broker group; with `exist_ok` one that is there stays as it is."""
         where = make_start(start)
+        try:
+            return await self._create_group(topic, group, where, broker_group)
+        except AlreadyExists:
+            if not exist_ok:
+                raise
+        await self._make_everywhere(topic, group)
+        return merged_group(await self.groups(topic, group))
+
+    async def _create_group(self, topic: str, group: str, where: Start, broker_group: str) -> Group:
         create = GroupCreate(topic=topic, group=group, start=where)
         if where.at != "sequence" and not broker_group:
             return await self._group_order(Command.GROUP_CREATE, create)
@@ -124,9 +147,10 @@ class GroupAdmin(AdminCalls):
 
     async def group_figures(self, topic: str = "", group: str = "") -> list[GroupFigures]:
         """Backlog in messages and time, rates and alarm, of each lane on each broker group."""
-        find = GroupFind(topic=topic, group=group)
-        answers = await self._fan_out.ask(Command.GROUP_FIGURES, find, AllGroupFigures)
-        return [named(name, each) for name, answer in answers.items() for each in answer.groups]
+        find = GroupFind(topic=topic, group=group, limit=GROUPS_PAGE)
+        pages = await self._pages(Command.GROUP_FIGURES, find, AllGroupFigures)
+        found = [named(name, each) for name, page in pages for each in page.groups]
+        return sorted(found, key=lambda each: (each.broker_group, each.topic, each.group))
 
     async def reset_group(
         self,
@@ -160,9 +184,31 @@ class GroupAdmin(AdminCalls):
     async def ledger(self, topic: str = "", group: str = "") -> list[LedgerLine]:
         """Where every message is, as the groups see it: a line for each lane on each broker group.
         `merged_lines` adds them up."""
-        find = GroupFind(topic=topic, group=group)
-        answers = await self._fan_out.ask(Command.LEDGER, find, Ledger)
-        return [named(name, line) for name, answer in answers.items() for line in answer.lines]
+        find = GroupFind(topic=topic, group=group, limit=GROUPS_PAGE)
+        pages = await self._pages(Command.LEDGER, find, Ledger)
+        found = [named(name, line) for name, page in pages for line in page.lines]
+        return sorted(found, key=lambda line: (line.broker_group, line.topic, line.group))
+
+    async def _pages(self, command: Command, find: GroupFind, kind: type[P]) -> list[tuple[str, P]]:
+        """Every page of every broker group: none is long, so that no broker is held up by one."""
+        first = await self._fan_out.ask(command, find, kind)
+        found: list[tuple[str, P]] = list(first.items())
+        asking = [self._later_pages(command, find, name, page) for name, page in found]
+        for pages in await asyncio.gather(*asking):
+            found.extend(pages)
+        return found
+
+    async def _later_pages(
+        self, command: Command, find: GroupFind, broker_group: str, first: P
+    ) -> list[tuple[str, P]]:
+        found: list[tuple[str, P]] = []
+        page: P | None = first
+        while page is not None and page.following:
+            wanted = msgspec.structs.replace(find, after=page.following)
+            answers = await self._fan_out.ask(command, wanted, type(first), [broker_group])
+            page = answers.get(broker_group)  # None: away meanwhile, and noted as missing.
+            found += [] if page is None else [(broker_group, page)]
+        return found
 
     async def _group_order(
         self, command: Command, record: Record, groups: list[str] | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from ternmq.client.model.record_check import refusal, sendable
+from ternmq.client.model.request_check import refusal, sendable
 from ternmq.core.errors import BadRequest
 from ternmq.core.units import parse_duration_ms, parse_rate, parse_size, parse_size_rate
 from ternmq.wire.record import Record

@@ -45,7 +45,8 @@ from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record
 
 BODY_SIZE_MAX = 4 * MIB
-TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
+TOPICS_PAGE = 500
+"""In one answer: no meta server, which may share its loop with a broker, is held up by one."""
 
 REWRAPPED_AT_ONCE = 100
 FIGURES_AT_ONCE = 1_000
@@ -100,9 +101,10 @@ class TopicAdmin(AdminCalls):
 
     async def topic(self, name: str) -> Topic:
         """One topic; `TopicNotFound` if there is none of that name."""
-        for topic in await self.topics(prefix=name):
-            if topic.name == name:
-                return topic
+        asked = TopicFind(prefix=name, limit=1)  # In the order of names it would be the first.
+        known = await self._cluster.ask_meta(Command.TOPIC_LIST, asked, Topics)
+        if known.topics and known.topics[0].name == name:
+            return known.topics[0]
         raise TopicNotFound(f"there is no topic {name!r}; 'tern topic list' shows what there is")
 
     async def set_topic(self, name: str, **changes: Any) -> Topic:

@@ -24,7 +24,8 @@ class TransactionAdmin(AdminCalls):
 
     async def half_lines(self, topic: str = "") -> list[HalfLine]:
         """Per topic, how many messages are in transactions that have not ended."""
-        answers = await self._fan_out.ask(Command.LEDGER, GroupFind(topic=topic), Ledger)
+        find = GroupFind(topic=topic, limit=1)  # They come with the first page.
+        answers = await self._fan_out.ask(Command.LEDGER, find, Ledger)
         return [named(name, line) for name, answer in answers.items() for line in answer.halves]
 
     async def halves(self, **wanted: Unpack[HalfWanted]) -> HalfOpens:

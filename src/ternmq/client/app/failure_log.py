@@ -9,8 +9,9 @@ says that it is a dead letter now.
 
 import asyncio
 
-from ternmq.batch.readable import read_or
+from ternmq.batch.readability import read_or
 from ternmq.client.app.handler_pool import TimedOut
+from ternmq.client.app.handler_run import HandlerEnd
 from ternmq.client.app.last_attempts import LastAttempts
 from ternmq.client.app.subscriber import Subscriber
 from ternmq.client.model.last_error import report
@@ -38,7 +39,7 @@ class FailureLog:
         self._last = ""
         self._timer: asyncio.TimerHandle | None = None
 
-    def failed(self, unit: Message | MessageBatch, reason: str, error: Exception) -> None:
+    def failed(self, unit: Message | MessageBatch, end: HandlerEnd) -> None:
         """A call of the handler ended badly."""
         now = self._loop.time()
         if now - self._began >= PERIOD_S:
@@ -46,9 +47,9 @@ class FailureLog:
             self._began = now
             self._budget.renew()
         if self._budget.allows(len(unit) if isinstance(unit, MessageBatch) else 1):
-            self._say(unit, reason, error)
+            self._say(unit, end)
             return
-        self._last = reason
+        self._last = end.reason
         if self._timer is None:
             self._timer = self._loop.call_at(self._began + PERIOD_S, self.sum_up)
 
@@ -67,12 +68,12 @@ class FailureLog:
                 last_reason=self._last,
             )
 
-    def _say(self, unit: Message | MessageBatch, reason: str, error: Exception) -> None:
+    def _say(self, unit: Message | MessageBatch, end: HandlerEnd) -> None:
         first = unit[0] if isinstance(unit, MessageBatch) else unit
         more: dict[str, str] = {}
-        if self._limits.was_last(unit.topic, first.attempt):
+        if end.verdict == "reject" or self._limits.was_last(unit.topic, first.attempt):
             more["outcome"] = "dead letter now"
-        if (trace := self._traceback(error)) is not None:
+        if (trace := self._traceback(end)) is not None:
             more["stack"] = trace  # The name under which structlog writes lines as lines.
         log.warning(
             "handler failed",
@@ -81,18 +82,21 @@ class FailureLog:
             id=read_or(lambda _: first.id, 0, "unreadable"),
             attempt=first.attempt,
             messages=len(unit) if isinstance(unit, MessageBatch) else 1,
-            reason=reason,
+            reason=end.reason,
             **more,
         )
 
-    def _traceback(self, error: Exception) -> str | None:
+    def _traceback(self, end: HandlerEnd) -> str | None:
         """None if one of this kind was written, or there is none."""
+        error = end.error
+        if error is None or isinstance(error, TimedOut):
+            return None
         place = error.__traceback__
         while place is not None and place.tb_next is not None:
             place = place.tb_next
         where = None if place is None else (place.tb_frame.f_code.co_filename, place.tb_lineno)
         kind = (type(error), where)
-        if isinstance(error, TimedOut) or kind in self._shown or len(self._shown) >= KINDS_MAX:
+        if kind in self._shown or len(self._shown) >= KINDS_MAX:
             return None
         self._shown.add(kind)
         found = report(error, "")

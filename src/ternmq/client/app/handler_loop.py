@@ -1,9 +1,9 @@
 """The loop of one subscriber: takes messages, runs the handler, settles by how it ends.
 
 Returning acks what the handler did not settle itself (with `auto_ack=False` it comes again by the
-group's policy), raising gives it back for a retry (Q14, D11). A batch is one unit: all of it is
-acked or retried, except rows that the handler settled one by one. Failures are first tried again in
-place, `local_retries` times (J10); a time-out is not, since a thread may still be at it.
+group's policy), raising gives it back for a retry (Q14, D11), or what the subscriber's rules say
+about that exception. A batch is one unit: all of it is acked or retried, except rows that the
+handler settled one by one. One unit is run and settled by `handler_run.py`.
 
 At most `concurrency` units are in hand. `drain` takes no more and waits for those that run.
 """
@@ -11,18 +11,15 @@ At most `concurrency` units are in hand. `drain` takes no more and waits for tho
 import asyncio
 
 from ternmq.client.app.failure_log import FailureLog
-from ternmq.client.app.handler_pool import HandlerPool, TimedOut
+from ternmq.client.app.handler_run import HandlerRun
 from ternmq.client.app.last_attempts import LastAttempts
 from ternmq.client.app.subscriber import Subscriber
 from ternmq.client.consuming.consumer import Consumer
-from ternmq.client.model.last_error import writable
 from ternmq.client.model.message import Message, MessageBatch
-from ternmq.client.tracing import TRACING
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 
 CANCEL_WAIT_S = 1.0  # For a cancelled handler to clean up.
-NOT_SETTLED = "the handler returned without settling it"
 
 log = get_logger()
 
@@ -34,12 +31,12 @@ class HandlerLoop:
         self,
         consumer: Consumer,
         subscriber: Subscriber,
-        pool: HandlerPool,
+        run: HandlerRun,
         limits: LastAttempts,
     ) -> None:
         self._consumer = consumer
         self._subscriber = subscriber
-        self._pool = pool
+        self._run = run
         self._free = asyncio.Semaphore(subscriber.concurrency)
         self._running: set[asyncio.Task[None]] = set()
         self._failures = FailureLog(subscriber, limits)
@@ -106,49 +103,20 @@ class HandlerLoop:
 
     async def _handle(self, unit: Message | MessageBatch) -> None:
         """Call the handler and settle by how that ends."""
-        until: asyncio.Future[None] | None = None
+        busy: asyncio.Future[None] | None = None
         try:
-            until = await self._try(unit)
+            end = await self._run.run(unit)
+            busy = end.busy
+            if end.error is not None and end.verdict != "ignore":
+                self._failures.failed(unit, end)
+            self._run.settle(unit, end)
         finally:
-            if until is None:
+            if busy is None:
                 self._free.release()
             else:
                 self.stuck += 1
-                until.add_done_callback(self._unstuck)
+                busy.add_done_callback(self._unstuck)
                 self._warn_about_stuck()
-
-    async def _try(self, unit: Message | MessageBatch) -> "asyncio.Future[None] | None":
-        """Returns what to wait for before the slot is free, if a thread is stuck."""
-        subscriber = self._subscriber
-        for attempt in range(subscriber.local_retries + 1):
-            try:
-                if TRACING.tracer is None:
-                    await self._pool.call(unit)
-                else:
-                    with TRACING.tracer.handling(subscriber.group, unit):
-                        await self._pool.call(unit)
-            except TimedOut as late:
-                self._failed(unit, late)
-                return late.until
-            except Exception as error:
-                if attempt < subscriber.local_retries and not unit.settled:
-                    continue
-                self._failed(unit, error)
-            else:
-                self._returned(unit)
-            break
-        return None
-
-    def _returned(self, unit: Message | MessageBatch) -> None:
-        if self._subscriber.auto_ack:
-            unit.ack()
-        elif not unit.settled:
-            unit.retry(after=self._subscriber.retry_after, reason=NOT_SETTLED)
-
-    def _failed(self, unit: Message | MessageBatch, error: Exception) -> None:
-        reason = f"{type(error).__name__}: {writable(error)}"
-        self._failures.failed(unit, reason, error)
-        unit.retry(after=self._subscriber.retry_after, reason=reason, error=error)
 
     def _unstuck(self, _: "asyncio.Future[None]") -> None:
         self.stuck -= 1

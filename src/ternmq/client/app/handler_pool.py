@@ -1,6 +1,7 @@
 """Where handlers run: as tasks on the event loop, or in threads of their own (Q17).
 
-Both have one call: run the handler for one message or batch, raise what it raised, raise `TimedOut`
+Both have one call: run the handler for one message or batch, return what it returned, raise what it
+raised, raise `TimedOut`
 when it took too long. A task is cancelled then. A thread cannot be stopped from outside: it goes
 on, its slot stays taken (`TimedOut.until` says until when), and what it returns is ignored. Threads
 are daemons, so a program whose handler hangs can end.
@@ -8,19 +9,20 @@ are daemons, so a program whose handler hangs can end.
 
 import asyncio
 import threading
+from contextvars import Context, copy_context
 from queue import SimpleQueue
 from typing import Any, Protocol
 
 from ternmq.client.app.subscriber import HandlerFunction, Subscriber, is_coroutine
 
 Unit = Any  # A `Message` or a `MessageBatch`.
-QueuedUnit = tuple[Unit, "asyncio.Future[None]"]
+QueuedUnit = tuple[Unit, "asyncio.Future[Any]", Context]
 
 
 class TimedOut(Exception):
     """The handler took longer than its `timeout`."""
 
-    def __init__(self, seconds: float, until: "asyncio.Future[None] | None" = None) -> None:
+    def __init__(self, seconds: float, until: "asyncio.Future[Any] | None" = None) -> None:
         super().__init__(f"no result within {seconds:g} s")
         self.until = until
         """Done when the thread is free again; None when nothing runs any more."""
@@ -29,7 +31,7 @@ class TimedOut(Exception):
 class HandlerPool(Protocol):
     """Runs the handler of one subscriber: on the loop, or in threads."""
 
-    async def call(self, unit: Unit) -> None: ...
+    async def call(self, unit: Unit) -> Any: ...
 
     def close(self) -> None: ...
 
@@ -42,17 +44,15 @@ class Tasks:
         self._timeout = timeout
         self._waits = is_coroutine(handler)
 
-    async def call(self, unit: Unit) -> None:
+    async def call(self, unit: Unit) -> Any:
         if not self._waits:
-            self._handler(unit)
-            return
+            return self._handler(unit)
         if self._timeout is None:
-            await self._handler(unit)
-            return
+            return await self._handler(unit)
         scope = asyncio.timeout(self._timeout)
         try:
             async with scope:
-                await self._handler(unit)
+                return await self._handler(unit)
         except TimeoutError:
             if not scope.expired():
                 raise  # The handler's own.
@@ -77,37 +77,38 @@ class Threads:
         self._started = 0
         self._busy = 0
 
-    async def call(self, unit: Unit) -> None:
-        done: asyncio.Future[None] = self._loop.create_future()
+    async def call(self, unit: Unit) -> Any:
+        done: asyncio.Future[Any] = self._loop.create_future()
         self._busy += 1
         done.add_done_callback(self._freed)
         if self._busy > self._started and self._started < self._size:
             self._started += 1
             name = f"{self._name}-{self._started}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
-        self._queue.put((unit, done))
+        self._queue.put((unit, done, copy_context()))  # The span around it is current there too.
         await asyncio.wait([done], timeout=self._timeout)
         if not done.done():
             assert self._timeout is not None
             raise TimedOut(self._timeout, done)
-        done.result()
+        return done.result()
 
     def close(self) -> None:
         """Idle threads end now, the others after what they do."""
         for _ in range(self._started):
             self._queue.put(None)
 
-    def _freed(self, done: "asyncio.Future[None]") -> None:
+    def _freed(self, done: "asyncio.Future[Any]") -> None:
         self._busy -= 1
         if not done.cancelled():
             done.exception()  # Looked at, also when nobody waits any more.
 
     def _work(self) -> None:
         while (work := self._queue.get()) is not None:
-            unit, done = work
+            unit, done, context = work
             error: Exception | None = None
+            result = None
             try:
-                self._handler(unit)
+                result = context.run(self._handler, unit)
             except Exception as raised:
                 error = raised
             except BaseException as raised:  # A thread that ends would take its slot with it.
@@ -115,17 +116,17 @@ class Threads:
             if isinstance(error, StopIteration):  # A future takes all but this one.
                 error = RuntimeError(f"the handler raised {error!r}")
             try:
-                self._loop.call_soon_threadsafe(_finish, done, error)
+                self._loop.call_soon_threadsafe(_finish, done, result, error)
             except RuntimeError:
                 return  # The loop is closed: the program ends.
-            del work, unit, done, error  # Not kept while waiting for the next.
+            del work, unit, done, context, result, error  # Not kept while waiting for the next.
 
 
-def _finish(done: "asyncio.Future[None]", error: Exception | None) -> None:
+def _finish(done: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
     if done.done():
         return
     if error is None:
-        done.set_result(None)
+        done.set_result(result)
     else:
         done.set_exception(error)
 

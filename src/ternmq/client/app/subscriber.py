@@ -8,13 +8,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypedDict
 
+from ternmq.client.app.failure_rules import NAMES as FAILURE_RULE_NAMES
+from ternmq.client.app.failure_rules import ExceptionTypes, FailureRules
+from ternmq.client.app.handler_call import bound_handler
+from ternmq.client.app.parameters import parameters_of
+from ternmq.client.codecs.body_type import BodyType
 from ternmq.client.consuming.subscription_plan import PREFETCH_MAX, ConsumerOptions, make_plan
 from ternmq.client.model.arguments import check_options, check_value
 from ternmq.client.model.delivery import AFTER_MAX_S
 from ternmq.client.model.durations import Duration, maybe_seconds_of, seconds_of, typed
 from ternmq.client.model.times import shown
 from ternmq.core.errors import BadRequest
+from ternmq.core.ids import check_name
 
+Middleware = Callable[[Any], Any]
+"""A function of a message or batch that returns an async context manager."""
 HandlerFunction = Callable[[Any], Any]
 PoolName = Literal["tasks", "threads"]
 
@@ -46,6 +54,10 @@ class HandlerOptions(TypedDict, total=False):
     local_retries: int
     retry_after: Duration | None
     inbox: HandledOnce | None
+    reject_on: ExceptionTypes
+    retry_on: ExceptionTypes
+    ignore: ExceptionTypes
+    publish: str | None
 
 
 class SubscriberOptions(ConsumerOptions, HandlerOptions, total=False):
@@ -68,7 +80,14 @@ class Subscriber:
     timeout: float | None
     local_retries: int
     retry_after: float | None
+    rules: FailureRules
+    """What becomes of a message whose handler raised."""
+    publish: str | None
+    """The topic that gets what the handler returns."""
+    body: BodyType | None
+    """What the handler reads bodies as; None: it takes the message."""
     options: ConsumerOptions
+    middlewares: tuple[Middleware, ...] = ()
 
     @property
     def name(self) -> str:
@@ -108,6 +127,9 @@ class SubscriberFactory:
             ),
             "retry_after": maybe_seconds_of("retry_after", own.get("retry_after"), 0, AFTER_MAX_S),
         }
+        self._rules = FailureRules({name: own[name] for name in FAILURE_RULE_NAMES if name in own})
+        publish = own.get("publish")
+        self._publish = None if publish is None else check_name("topic", publish)
         at_once = self._checked["concurrency"] * max(1, self._checked["batch_size"])
         given.setdefault("prefetch", min(max(2 * at_once, PREFETCH_MIN), PREFETCH_MAX))
         self._options = given
@@ -118,11 +140,14 @@ class SubscriberFactory:
         """The subscriber; refuses a pool that this kind of handler cannot run in."""
         if not callable(handler):
             raise BadRequest(f"a handler is a function of a message, not {typed(handler)}")
-        if self._inbox is None:
-            _check_parameters(handler, "batch" if self._batch else "message")
+        waits = is_coroutine(handler)
+        body: BodyType | None = None
         if self._inbox is not None:
             handler = self._inbox.guard(handler, self._group)
-        waits = is_coroutine(handler)
+        else:
+            parameters = parameters_of(handler, batch=self._batch)
+            body = parameters.body
+            handler = bound_handler(handler, parameters, waits=waits)
         pool: PoolName = self._pool or ("tasks" if waits else "threads")
         if waits and pool == "threads":
             raise BadRequest("a coroutine runs as a task; for pool='threads' write a plain 'def'")
@@ -136,6 +161,9 @@ class SubscriberFactory:
             topics=self._topics,
             group=self._group,
             pool=pool,
+            rules=self._rules,
+            publish=self._publish,
+            body=body,
             options=self._options,  # type: ignore[arg-type]
             **self._checked,
         )
@@ -149,16 +177,6 @@ def is_coroutine(handler: HandlerFunction) -> bool:
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         getattr(handler, "__call__", None)  # noqa: B004
     )
-
-
-def _check_parameters(handler: Callable[..., Any], given: str) -> None:
-    """Here, and not when the first messages have become dead letters."""
-    try:
-        inspect.signature(handler).bind(given)
-    except TypeError as error:
-        raise BadRequest(f"a handler is called with ({given}): {error}") from error
-    except ValueError:  # Not written in Python: nobody can say.
-        return
 
 
 def _whole(name: str, value: Any, low: int, high: int) -> Any:

@@ -13,14 +13,14 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
-from ternmq.client.consuming.pace import Pace
+from ternmq.client.consuming.clock_pace import ClockPace
 from ternmq.client.consuming.subscription_plan import SubscriptionPlan
 from ternmq.client.consuming.subscriptions import Subscriptions
 from ternmq.client.model.arguments import check_value
 from ternmq.client.model.delivery import BACK, Delivery, Outcome, reject_outcome
 from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.message import Message, MessageBatch
-from ternmq.client.sealing.opening import closed_outcome, unreadable_runs
+from ternmq.client.sealing.decryption import closed_outcome, unreadable_runs
 from ternmq.client.tracing import TRACING
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
@@ -48,7 +48,7 @@ class Consumer:
         self.now = now
         self._keyring = cluster.keyring
         self._subscriptions = Subscriptions(cluster, plan, self, now)
-        self._pace = Pace(ordered=plan.ordered)
+        self._pace = ClockPace(ordered=plan.ordered)
         self._ready: deque[Delivery] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._error: TernError | None = None

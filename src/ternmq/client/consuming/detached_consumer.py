@@ -24,7 +24,7 @@ from ternmq.client.consuming.subscription_plan import SubscriptionPlan
 from ternmq.client.model.delivery import Delivery, Outcome, SettleReceipt, reject_outcome
 from ternmq.client.model.durations import Duration, seconds_of
 from ternmq.client.model.message import Message
-from ternmq.client.sealing.opening import closed_outcome, unreadable_runs
+from ternmq.client.sealing.decryption import closed_outcome, unreadable_runs
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import Link
 from ternmq.core.errors import BadRequest, Corrupt, ProtocolError, TernError, Unavailable

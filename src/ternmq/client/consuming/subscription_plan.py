@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any, Literal, Protocol, TypedDict
 
 from ternmq.client.admin.settings import change_of
+from ternmq.client.codecs.codec import Codec, CodecName, find_codec
 from ternmq.client.model.arguments import check_typed_options, fits
-from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.delivery import Delivery
 from ternmq.client.model.durations import typed
 from ternmq.client.model.start import StartLike, make_start

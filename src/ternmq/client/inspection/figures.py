@@ -1,16 +1,19 @@
-"""Figures of servers without their metrics ports: `mq.admin.figures`."""
+"""Figures of servers without their metrics ports, and of groups: `mq.admin.figures`."""
 
 from collections.abc import Sequence
 from typing import Literal
 
 from msgspec.structs import replace
 
+from ternmq.client.inspection.times import WaitAndHandle, wait_and_handle
 from ternmq.client.model.arguments import typed_calls
 from ternmq.client.transport.admin_calls import AdminCalls
 from ternmq.client.transport.fan_out import named
-from ternmq.core.errors import Unavailable
+from ternmq.core.errors import ProtocolError, Unavailable
 from ternmq.wire.inspection.figure_pages import FiguresPage, FiguresPageFind
 from ternmq.wire.inspection.figures import Figure, FigureBuckets, Figures, FiguresFind
+from ternmq.wire.inspection.times import GroupTimes
+from ternmq.wire.messages.groups import GroupNamed
 from ternmq.wire.messages.standings import BrokerGroupKind
 from ternmq.wire.numbers import Command
 
@@ -48,9 +51,8 @@ class FigureAdmin(AdminCalls):
         prefix: str = "",
         keys: list[tuple[str, str]] | None = None,
     ) -> dict[str, FiguresPage]:
-        """One page of groups or topics of each broker group, sorted and cut there: by name, or the
-        worst first (groups: age, ready, dead, rate; topics: rate, refused). `keys`: these groups
-        (topic, group) or topics (topic, "") and no others. With all their sums."""
+        """One page of groups or topics of each broker group, cut there, and sums of all: by name,
+        or the worst first (age, ready, dead, rate; topics: rate, refused); or only `keys`."""
         wanted = FiguresPageFind(
             kind=kind, sort=sort, after=after, limit=limit, prefix=prefix, keys=keys or []
         )
@@ -64,6 +66,15 @@ class FigureAdmin(AdminCalls):
             )
             for name, page in found.items()
         }
+
+    async def group_times(self, topic: str, group: str) -> WaitAndHandle:
+        """How long messages of a group waited and were worked on, lately and ever, in buckets."""
+        wanted = GroupNamed(topic=topic, group=group)
+        try:
+            answers = await self._fan_out.ask(Command.GROUP_TIMES, wanted, GroupTimes)
+        except ProtocolError:  # A broker of an earlier release, which counts nothing.
+            return WaitAndHandle()
+        return wait_and_handle(list(answers.values()))
 
     async def _figures(self, group: str, kind: BrokerGroupKind, names: list[str]) -> Figures:
         values: list[Figure] = []

@@ -25,7 +25,7 @@ from typing import (
 )
 
 from ternmq.client.model.durations import typed
-from ternmq.client.model.record_check import described
+from ternmq.client.model.request_check import described
 from ternmq.core.errors import BadRequest, TernError
 
 C = TypeVar("C")

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, Literal, NamedTuple, Protocol
 
 from ternmq.batch.envelope import Envelope, read_errors
-from ternmq.client.model.codec import Codec
+from ternmq.client.codecs.codec import Codec
 from ternmq.client.model.durations import Duration, seconds_of
 from ternmq.client.model.last_error import LastError, report, writable
 from ternmq.client.model.times import time_from_ms

@@ -29,6 +29,15 @@ def make_due(delay: object, at: object) -> Due | None:
     return None
 
 
+def due_when_sent(delay: object, at: object) -> Due | None:
+    """Likewise, for sending: without any delay a message goes straight to its broker.
+
+    A time that is over is not: whether it is, the clock of the delay server says.
+    """
+    due = make_due(delay, at)
+    return None if due is not None and due.relative and not due.ms else due
+
+
 def delay_ms(delay: object) -> int:
     """Seconds or a timedelta as milliseconds, rounded up."""
     if isinstance(delay, timedelta):

@@ -3,11 +3,12 @@
 from collections.abc import Generator, Iterator
 from datetime import datetime
 from threading import get_ident
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from ternmq.batch.arrow import record_batch
 from ternmq.batch.properties import PropertyValue
-from ternmq.client.model.codec import decode_body
+from ternmq.client.codecs.body_type import body_type
+from ternmq.client.codecs.codec import decode_body
 from ternmq.client.model.delivery import (
     ACK,
     BACK,
@@ -23,6 +24,8 @@ from ternmq.client.model.last_error import LastError
 from ternmq.client.model.times import time_from_ms
 from ternmq.core.errors import Erased
 from ternmq.discovery.hidden_topics import LANE_PREFIX
+
+T = TypeVar("T")
 
 
 class Message:
@@ -47,6 +50,12 @@ class Message:
     def value(self) -> Any:
         """The body as the codec reads it; without a codec, the bytes."""
         return decode_body(self._delivery.codec, self.body)
+
+    def decode(self, kind: type[T]) -> T:
+        """The body as an object of that type, which Pydantic or msgspec can read: a model, a
+        struct, a dataclass, `list[int]` …; raises `DecodeError`. See `client.codecs.body_type`."""
+        decoded: T = body_type(kind).decode(self.body, self._delivery.codec)
+        return decoded
 
     @property
     def id(self) -> str:

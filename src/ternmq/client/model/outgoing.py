@@ -12,9 +12,9 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import BODY_SIZE_MAX
 from ternmq.batch.properties import PropertyValue, check_properties
 from ternmq.batch.trace_context import pack_trace
+from ternmq.client.codecs.codec import Codec, CodecName, encode_body, find_codec
 from ternmq.client.model.arguments import check_options
-from ternmq.client.model.codec import Codec, CodecName, encode_body, find_codec
-from ternmq.client.model.due import make_due
+from ternmq.client.model.due import due_when_sent
 from ternmq.client.model.durations import Duration, typed
 from ternmq.client.model.times import TIME_MAX_MS, shown
 from ternmq.core.errors import BadRequest, TooLarge
@@ -112,9 +112,9 @@ def make_outgoing(body: bytes, options: SendOptions, now_ms: int) -> Outgoing:
     check_options("send", options, SendOptions.__annotations__)
     if options.get("confirm_group") is not None or options.get("timeout") is not None:
         raise BadRequest(
-            "send_nowait() waits for nobody: confirm_group= and timeout= are for send()"
+            "confirm_group= and timeout= are for send() and send_many(): this waits for nobody"
         )
-    due = make_due(options.get("delay"), options.get("at"))
+    due = due_when_sent(options.get("delay"), options.get("at"))
     ready_ms = now_ms  # A message that waits until it is due lives `ttl` from then on.
     if due is not None:
         ready_ms = now_ms + due.ms if due.relative else max(now_ms, due.ms)
@@ -153,7 +153,7 @@ def adopt_outgoing(message: Outgoing, now_ms: int) -> Outgoing:
         due_at_ms=message.due_at_ms,
         born_at_ms=message.born_at_ms,
         explicit_id=message.explicit_id,
-        delay_ms=message.delay_ms,
+        delay_ms=message.delay_ms or None,  # No delay at all: it goes straight to its broker.
         subject=message.subject,
         trace=message.trace,
     )

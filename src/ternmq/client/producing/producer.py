@@ -16,8 +16,8 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from ternmq.client.codecs.codec import find_codec
 from ternmq.client.config import ClientConfig
-from ternmq.client.model.codec import find_codec
 from ternmq.client.model.outgoing import SendOptions, call_codec, make_body, make_outgoing
 from ternmq.client.model.receipt import Published, Receipt
 from ternmq.client.model.times import shown
@@ -32,7 +32,7 @@ from ternmq.client.producing.accumulator import (
     delay_line_of,
     row_size,
 )
-from ternmq.client.producing.balancing import Affinity
+from ternmq.client.producing.balancer import Affinity
 from ternmq.client.producing.body_sizes import BodySizes
 from ternmq.client.producing.deadlines import Deadlines
 from ternmq.client.producing.ordered_sender import OrderedSender, Queue

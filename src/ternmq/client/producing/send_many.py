@@ -14,10 +14,10 @@ the application wants to be told (`on_full="raise"`) the whole list has room, or
 import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Unpack
 
 from ternmq.batch.encoder import Outgoing, split_rows
-from ternmq.client.model.due import make_due
+from ternmq.client.model.due import due_when_sent
 from ternmq.client.model.outgoing import (
     SendOptions,
     adopt_outgoing,
@@ -39,10 +39,11 @@ from ternmq.client.producing.accumulator import (
     delay_line_of,
     row_size,
 )
-from ternmq.client.producing.balancing import Affinity
+from ternmq.client.producing.balancer import Affinity
 from ternmq.client.producing.producer import Producer
 from ternmq.client.producing.producer_batch import OnDone, ProducerBatch
 from ternmq.client.producing.senders import Senders
+from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BufferFull, Closed, SendUnknown, TernError
 from ternmq.core.ids import check_name
 
@@ -59,7 +60,7 @@ class SendMany:
         self._options = options
         self._codec = call_codec(options, producer.codec)
         self._has_options = any(name != "codec" for name in options)
-        self._due = make_due(options.get("delay"), options.get("at"))
+        self._due = due_when_sent(options.get("delay"), options.get("at"))
         self._plain = self._codec is None and options.keys() <= {"codec", "delay", "at"}
         self._alike = True
         """No row brings its own options."""
@@ -434,3 +435,12 @@ def _goes_its_own_way(row: Row) -> bool:
 
 def _has_order_key(row: Row) -> bool:
     return isinstance(row, Outgoing) and row.order_key is not None
+
+
+def outgoing(body: Any, **options: Unpack[SendOptions]) -> Outgoing:
+    """One message of a list that has options of its own, those of `send`: key, delay, at, ttl, …
+
+    `send_many(topic, [outgoing(b"now"), outgoing(b"later", delay=60, key="7")])`.
+    """
+    made = make_body(body, call_codec(options, None), "say codec='json' or codec='msgpack' here")
+    return make_outgoing(made, options, SystemClock().now_ms())

@@ -18,7 +18,7 @@ from ternmq.client.model.times import time_from_ms
 from ternmq.client.producing.accumulator import row_size
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import Link
-from ternmq.client.transport.retrying import RetryingRequest
+from ternmq.client.transport.retrying_request import RetryingRequest
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, SendUnknown, TooLarge
 from ternmq.core.ids import check_name, explicit_id_text, new_producer_id

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from ternmq.client.config import ClientConfig
 from ternmq.client.producing.accumulator import Accumulator
-from ternmq.client.producing.balancing import Affinity, Balancer, able, at_home
+from ternmq.client.producing.balancer import Affinity, Balancer, able, at_home
 from ternmq.client.producing.producer_batch import ProducerBatch
 from ternmq.client.producing.sender import Sender
 from ternmq.client.transport.attempts import Attempts

@@ -18,9 +18,9 @@ from typing import Any, Literal, TypedDict
 
 from ternmq.batch.selector.filter import parse_filter
 from ternmq.client.admin.admin import Admin
+from ternmq.client.codecs.codec import Codec, CodecName, find_codec
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.arguments import check_typed_options, check_value
-from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.message import Message
 from ternmq.client.reading.reader import Reader, ReadOptions, from_replica
 from ternmq.client.transport.cluster import Cluster
@@ -47,18 +47,24 @@ class BroadcastOptions(TypedDict, total=False):
     from_: Literal["master", "replica"]
 
 
+def check_broadcast(topic: str, options: BroadcastOptions) -> None:
+    """Raises what is wrong with a call."""
+    check_value("topic", topic, str)
+    check_name("topic", plain_name(topic))
+    check_typed_options("broadcast", options, BroadcastOptions, but=("codec", "from_"))
+    from_replica(options.get("from_", "master"))
+    find_codec(options.get("codec"))
+    parse_filter(options.get("tag", ""), options.get("filter", ""))
+
+
 class Broadcast:
     """One instance that reads along. Use it in `async with`."""
 
     def __init__(
         self, cluster: Cluster, topic: str, options: BroadcastOptions, config: ClientConfig
     ) -> None:
-        check_value("topic", topic, str)
-        check_name("topic", plain_name(topic))
-        check_typed_options("broadcast", options, BroadcastOptions, but=("codec", "from_"))
+        check_broadcast(topic, options)
         self._from_replica = from_replica(options.get("from_", "master"))
-        find_codec(options.get("codec"))
-        parse_filter(options.get("tag", ""), options.get("filter", ""))
         self._cluster = cluster
         self._topic = topic
         self._options = options

@@ -12,16 +12,16 @@ from typing import TypedDict
 
 from ternmq.batch.envelope import read_envelopes
 from ternmq.client.admin.topics import topic_exists
+from ternmq.client.codecs.codec import find_codec
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.arguments import check_typed_options, check_value
-from ternmq.client.model.codec import find_codec
 from ternmq.client.model.delivery import Delivery, NotLeased
 from ternmq.client.model.durations import typed
 from ternmq.client.model.message import Message
 from ternmq.client.model.start import milliseconds
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import AWAY, FanOut, Missing
-from ternmq.client.transport.retrying import RetryingRequest
+from ternmq.client.transport.retrying_request import RetryingRequest
 from ternmq.core.errors import (
     BadRequest,
     ProtocolError,

@@ -21,9 +21,9 @@ from typing import Literal, TypedDict
 
 from ternmq.batch.selector.filter import parse_filter
 from ternmq.client.admin.topics import topic_missing
+from ternmq.client.codecs.codec import Codec, CodecName, find_codec
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.arguments import check_typed_options, check_value, fits
-from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.delivery import Delivery, NotLeased
 from ternmq.client.model.durations import typed
 from ternmq.client.model.message import Message, MessageBatch

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TypedDict
 
 from ternmq.batch.properties import PropertyValue
-from ternmq.batch.readable import read_or
+from ternmq.batch.readability import read_or
 from ternmq.batch.view import BatchView
 from ternmq.client.admin.admin import Admin
 from ternmq.client.config import ClientConfig

@@ -21,7 +21,7 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import ROWS_MAX, Encoding
 from ternmq.batch.seal import OpenedBodies
 from ternmq.batch.view import BatchView
-from ternmq.client.sealing.opening import KeyName, RowRanges, keys_of, open_batch
+from ternmq.client.sealing.decryption import KeyName, RowRanges, keys_of, open_batch
 from ternmq.core.clock import Clock, SystemClock, elapsed
 from ternmq.core.errors import BadRequest, Conflict, Erased, KeyNotFound, TernError
 from ternmq.core.ids import ProducerId

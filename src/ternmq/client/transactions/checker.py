@@ -18,7 +18,7 @@ from typing import Any
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.times import time_from_ms
 from ternmq.client.transport.cluster import Cluster
-from ternmq.client.transport.retrying import RetryingRequest
+from ternmq.client.transport.retrying_request import RetryingRequest
 from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger

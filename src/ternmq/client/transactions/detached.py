@@ -18,9 +18,10 @@ from ternmq.batch.encoder import Columns
 from ternmq.batch.half import NAME_SIZE_MAX, HalfInfo
 from ternmq.client.model.arguments import check_typed_options, check_value
 from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
-from ternmq.client.model.outgoing import SendOptions
+from ternmq.client.model.outgoing import SendOptions, listed_bodies
 from ternmq.client.model.times import shown
-from ternmq.client.transactions.half_sender import HalfSender
+from ternmq.client.tracing import traced_list
+from ternmq.client.transactions.half_sender import HalfRows, HalfSender
 from ternmq.client.transactions.transaction import duration_ms
 from ternmq.core.errors import BadRequest
 from ternmq.wire.messages.transactions import DetachedAction, DetachedEnd, HalfEnded, HalfPlace
@@ -105,7 +106,10 @@ class Detached:
         self, topic: str, bodies: Sequence[Any], **options: Unpack[SendOptions]
     ) -> HalfReceipts:
         """Stage many; returns when they are safe. Raises `Fenced` when a later attempt began."""
-        rows = self._sender.rows(bodies, options)
+        with traced_list(topic, listed_bodies(bodies), options) as traced:
+            return await self._stage(topic, self._sender.rows(traced, options))
+
+    async def _stage(self, topic: str, rows: HalfRows) -> HalfReceipts:
         if not rows:
             return HalfReceipts()
         await self._find_group()

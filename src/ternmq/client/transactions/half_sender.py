@@ -26,8 +26,8 @@ from ternmq.batch.encoder import (
 )
 from ternmq.batch.half import ID_SIZE, HalfInfo, pack_info
 from ternmq.batch.layout import Encoding
+from ternmq.client.codecs.codec import find_codec
 from ternmq.client.config import ClientConfig
-from ternmq.client.model.codec import find_codec
 from ternmq.client.model.half_receipt import HalfBatch, HalfReceipts
 from ternmq.client.model.outgoing import (
     SendOptions,
@@ -42,7 +42,7 @@ from ternmq.client.producing.accumulator import ROW_COST, row_size
 from ternmq.client.transactions.seal_batch import seal_batch
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import FanOut
-from ternmq.client.transport.retrying import RetryingRequest
+from ternmq.client.transport.retrying_request import RetryingRequest
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Moved, TooLarge, Unavailable
 from ternmq.core.ids import check_name, new_producer_id

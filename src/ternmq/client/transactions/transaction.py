@@ -22,9 +22,10 @@ from ternmq.batch.half import ID_SIZE, HalfInfo
 from ternmq.client.model.arguments import check_typed_options
 from ternmq.client.model.durations import seconds_of
 from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
-from ternmq.client.model.outgoing import SendOptions
+from ternmq.client.model.outgoing import SendOptions, listed_bodies
 from ternmq.client.model.times import shown
-from ternmq.client.transactions.half_sender import HalfSender, HalfTarget
+from ternmq.client.tracing import TRACING, traced_list
+from ternmq.client.transactions.half_sender import HalfRows, HalfSender, HalfTarget
 from ternmq.core.errors import (
     BadRequest,
     SendUnknown,
@@ -149,7 +150,10 @@ class Transaction:
                 check_interval_ms=info.check_interval_ms,
                 checks_max=info.checks_max,
             )
-        rows = self._sender.rows(bodies, options)
+        with traced_list(topic, listed_bodies(bodies), options) as traced:
+            return await self._stage(topic, self._sender.rows(traced, options), info)
+
+    async def _stage(self, topic: str, rows: HalfRows, info: HalfInfo) -> HalfReceipts:
         if not rows:
             return HalfReceipts()
         if not self._group:
@@ -174,11 +178,18 @@ class Transaction:
                 f"a message to {self._failed!r} could not be stored, so this transaction cannot be "
                 "committed as a whole: roll it back, or leave it to the checker"
             )
-        await self._end("commit")
+        await self._end_traced("commit")
 
     async def rollback(self) -> None:
         """Forget everything; the block then ends without a commit."""
-        await self._end("rollback")
+        await self._end_traced("rollback")
+
+    async def _end_traced(self, action: HalfAction) -> None:
+        if TRACING.tracer is None:
+            await self._end(action)
+            return
+        with TRACING.tracer.ending(action, len(self.receipts)):
+            await self._end(action)
 
     async def _end(self, action: HalfAction) -> None:
         if self.state not in ("open", "unknown"):

@@ -4,7 +4,8 @@ One object counts the failures in a row of one call. `failed` waits before the n
 raises the error where another attempt cannot help or the time is over; `wait` only waits, for what
 is tried for as long as the client runs. Not used where the end of the time is an answer and no
 error (`confirming/confirm.py`), nor for batches, which wait without a task of their own
-(`producing/sender.py`). Requests that a broker recognises when they come again: `retrying.py`.
+(`producing/sender.py`). Requests that a broker recognises when they come again:
+`retrying_request.py`.
 """
 
 import asyncio

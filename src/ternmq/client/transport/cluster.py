@@ -9,7 +9,7 @@ import secrets
 
 import msgspec
 
-from ternmq.client.model.record_check import sendable
+from ternmq.client.model.request_check import sendable
 from ternmq.client.sealing.keyring import ClientKeys, Keyring
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link
@@ -47,6 +47,7 @@ REPEATABLE = frozenset(
         Command.TOPIC_FIGURES,
         Command.GROUP_FIGURES,
         Command.FIGURES_PAGE,
+        Command.GROUP_TIMES,
         Command.DELAY_FIND,
         Command.DELAY_COUNT,
         Command.DELAY_LEDGER,

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from ternmq.api.problems import headers_of, status_of
-from ternmq.console.login.entrance import Doors, address_of, from_own_page
+from ternmq.console.login.authentication import ConsoleLogins, address_of, from_own_page
 from ternmq.console.login.oidc_login import PENDING_S, OidcLogin
 from ternmq.console.login.password_login import WRONG, PasswordLogin
 from ternmq.console.login.sessions import LoggedIn
@@ -33,7 +33,7 @@ log = get_logger()
 class LoginSite:
     """Answers those pages."""
 
-    def __init__(self, doors: Doors, passwords: PasswordLogin, renderer: Renderer) -> None:
+    def __init__(self, doors: ConsoleLogins, passwords: PasswordLogin, renderer: Renderer) -> None:
         self.doors = doors
         self._passwords = passwords
         self._renderer = renderer

@@ -6,6 +6,8 @@ from typing import Any
 from ternmq.api.views.attention import waiting
 from ternmq.api.views.snapshot import NEVER, GroupView
 from ternmq.client.admin.merge_answers import merged_consumers, merged_groups
+from ternmq.client.inspection.times import WaitAndHandle
+from ternmq.console.charts import brief_time, spread
 from ternmq.console.copy_as import CopyAs, curl_get
 from ternmq.console.formats import duration, number, rate
 from ternmq.console.page import AskedUrl, Console, ShownPage
@@ -82,6 +84,32 @@ def why_slow(view: GroupView, rate_in: float) -> str:
     return f"{ready}; {pace}: {ending}."
 
 
+SHARES = ((0.5, "half of them"), (0.95, "95 %"), (0.99, "99 %"))
+
+
+def shown_times(times: WaitAndHandle) -> list[dict[str, Any]]:
+    """How long messages wait and are worked on: of the last minutes, or else since the start."""
+    found: list[dict[str, Any]] = []
+    for title, text, lately, ever in (
+        ("Wait", "from stored until handed out", times.wait, times.wait_ever),
+        ("Handle", "from handed out until acked", times.handle, times.handle_ever),
+    ):
+        seen = lately if lately.rows else ever
+        shares = [(words, brief_time(seen.within(each) or 0.0)) for each, words in SHARES]
+        within = ", ".join(f"{words} within {time}" for words, time in shares)
+        found.append(
+            {
+                "title": title,
+                "text": text,
+                "rows": seen.rows,
+                "since": "last 5 to 10 min" if lately.rows else "since the broker started",
+                "shares": shares,
+                "chart": spread(seen.bounds_s, seen.counts, label=f"{title}: {within}"),
+            }
+        )
+    return found
+
+
 async def group_page(console: Console, asked: AskedUrl) -> ShownPage:
     topic, name = asked.names["topic"], asked.names["group"]
     snapshot = console.watch.snapshot
@@ -100,6 +128,7 @@ async def group_page(console: Console, asked: AskedUrl) -> ShownPage:
     keys = await admin.group_keys(topic, name) if rights.operates(topic, name) else None
     leases = await admin.leases(topic, name, ROWS)
     waiting = await admin.waiting(topic, name, ROWS) if rights.reads(topic) else None
+    times = await admin.group_times(topic, name)
     settings = merged_groups(found)[0].settings
     facts = {
         "view": view,
@@ -109,6 +138,7 @@ async def group_page(console: Console, asked: AskedUrl) -> ShownPage:
         "keys": keys,
         "leases": leases,
         "waiting": waiting,
+        "times_shown": shown_times(times),
         "settings": {field: getattr(settings, field) for field in settings.__struct_fields__},
         "sentence": why_slow(view, flow.rate_in if flow else 0.0),
         "missing": admin.missing,

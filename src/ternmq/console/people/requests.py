@@ -13,7 +13,7 @@ import msgspec
 
 from ternmq.console.page import AskedUrl, Console, ShownPage
 from ternmq.core.errors import BadRequest, Conflict, OverLimit, VersionMismatch
-from ternmq.security.access.book import shown
+from ternmq.security.access.access_book import shown
 from ternmq.security.access.rights import ACTIONS_GRANTED, check_grant
 from ternmq.wire.actions import Action
 from ternmq.wire.messages.limits import Grant

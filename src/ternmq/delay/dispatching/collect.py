@@ -6,8 +6,8 @@ whose record cannot be read are told apart: they cost only themselves. So are ro
 that lie on another broker group than the one that the batch is for.
 
 The bytes of a record may be sound and its columns still not: older releases took what no broker
-takes now (`batch.readable`). So a batch is looked at before it goes out. If it cannot be made, or
-no broker would take it, each record is tried by itself, and those that fail are left out.
+takes now (`batch.readability`). So a batch is looked at before it goes out. If it cannot be made,
+or no broker would take it, each record is tried by itself, and those that fail are left out.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,14 +18,14 @@ import numpy as np
 from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Origin
 from ternmq.batch.layout import Column, ColumnPart
-from ternmq.batch.readable import reason_of, why_unreadable
+from ternmq.batch.readability import reason_of, why_unreadable
 from ternmq.batch.rows.merge import ChosenRows, merge, take
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, TooLarge
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import MIB
 from ternmq.delay.store.store import DelayStore
-from ternmq.delay.timing.work import RowPlace
+from ternmq.delay.timing.dispatch_work import RowPlace
 from ternmq.wire.messages.hello import DISPATCHER
 
 BODIES_SIZE = 2 * MIB

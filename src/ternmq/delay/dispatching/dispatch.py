@@ -5,7 +5,7 @@ hands the batch to the sender of a broker group, which sends it until answered; 
 at once. While no group takes messages no intents are made, so the rows stay free for the group that
 comes back first. Intents of an earlier life go first, each to its own group only. A refusal
 releases the rows at once, and their topic is paused (`paused_topics`), unless it is the group that
-cannot store. Rows of a topic that was deleted are cancelled instead (`gone_topics`).
+cannot store. Rows of a topic that was deleted are cancelled instead (`deleted_topics`).
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from ternmq.core.log import get_logger
 from ternmq.delay.dispatching.broker_senders import OF_THE_GROUP, BrokerSender, BrokerSenders
 from ternmq.delay.dispatching.collect import Destination, collect
 from ternmq.delay.dispatching.decide import Decisions
-from ternmq.delay.dispatching.gone_topics import Fate, GoneTopics
+from ternmq.delay.dispatching.deleted_topics import DeletedTopics, Fate
 from ternmq.delay.formats.decision import Decision, DecisionKind
+from ternmq.delay.timing.dispatch_work import DispatchWork
 from ternmq.delay.timing.engine import Engine
-from ternmq.delay.timing.work import Work
 from ternmq.metrics.histogram import LATENESS_BOUNDS_S, Histogram
 
 log = get_logger()
@@ -39,7 +39,7 @@ class Dispatcher:
         engine: Engine,
         decisions: Decisions,
         senders: BrokerSenders,
-        gone: GoneTopics,
+        gone: DeletedTopics,
         *,
         clock: Clock,
         workers: int,
@@ -88,7 +88,7 @@ class Dispatcher:
         except TimeoutError:
             pass
 
-    async def _dispatch(self, work: Work, sender: BrokerSender) -> None:
+    async def _dispatch(self, work: DispatchWork, sender: BrokerSender) -> None:
         engine = self._engine
         fate = await self._gone.fate(work.topic_id)
         if fate is Fate.GONE:
@@ -141,7 +141,7 @@ class Dispatcher:
             engine.give_back(work, found.rows, self._clock.now_ms())
             await asyncio.sleep(WAIT_S)
 
-    async def _drop(self, work: Work) -> None:
+    async def _drop(self, work: DispatchWork) -> None:
         """A topic was deleted: its rows are cancelled with it."""
         dropped = Decision(
             kind=DecisionKind.CANCELLED,

@@ -146,6 +146,7 @@ class DispatchFormat:
     """How recovery recognises these records: `storage.log.recovery.LogFormat`."""
 
     magic = MAGIC
+    header_size = HEADER.size
 
     def size(self, data: memoryview) -> int:
         if len(data) < HEADER.size:

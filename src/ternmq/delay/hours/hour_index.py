@@ -68,7 +68,7 @@ def times_of(view: BatchView) -> np.ndarray:
 
 
 def _hashes_of(view: BatchView) -> np.ndarray | None:
-    """Of ids that rows have of their own; none where they cannot be read (`batch.readable`)."""
+    """Of ids that rows have of their own; none where they cannot be read (`batch.readability`)."""
     own = view.buffer(Column.EXPLICIT_ID, ColumnPart.DATA) is not None
     if not own and not view.attributes & Attribute.MERGED:
         return None

@@ -153,7 +153,8 @@ class Acceptor:
 
     async def take(self, batch: bytearray, topic: Topic, stamp: Stamp) -> None:
         """Store a batch that was accepted elsewhere (`stamp`) and is promised; safe on return. If
-        nobody can read it, it is kept here and listed, as others of before (`batch.readable`)."""
+        nobody can read it, it is kept here and listed, as others of before
+        (`batch.readability`)."""
         incoming = describe_stored(batch)
         append = append_of(batch, incoming, topic.id, stamp.received_at_ms, stamp)
         self._store.names[topic.id] = topic.name

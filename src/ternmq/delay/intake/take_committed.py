@@ -18,7 +18,7 @@ import numpy as np
 
 from ternmq.batch.envelope import Envelope
 from ternmq.batch.layout import BATCH_SIZE_MAX, Column, ColumnPart
-from ternmq.batch.readable import reason_of
+from ternmq.batch.readability import reason_of
 from ternmq.batch.rows.merge import ChosenRows, adopt
 from ternmq.batch.view import BatchView
 from ternmq.client.reading.range_reader import ENDLESS, RangeReader

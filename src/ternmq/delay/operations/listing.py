@@ -2,7 +2,8 @@
 
 Blocks and runs on a thread of its own; a large hour is read through some megabytes at a time and
 only what is asked for is kept. What became of the rows is handed in as it was at the beginning. A
-record that cannot be read (`batch.readable`) is listed with what of it can be; it holds up nothing.
+record that cannot be read (`batch.readability`) is listed with what of it can be; it holds up
+nothing.
 """
 
 from collections.abc import Collection
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ternmq.batch.layout import Column, ColumnPart
-from ternmq.batch.readable import properties_to_send, read_or, why_unreadable
+from ternmq.batch.readability import properties_to_send, read_or, why_unreadable
 from ternmq.batch.view import BatchView
 from ternmq.core.units import MIB
 from ternmq.delay.hours.decision_book import INTENDED, STATE

@@ -4,8 +4,8 @@ A row belongs to the hour of its due time, or of the moment it was stored if tha
 that has passed never gets a row again. Both times are in the stored bytes, so scheduling the same
 batch again gives the same pieces. A batch whose rows all belong to one hour stays as it is. One
 that is spread over an hour is sorted by due time and cut into smaller pieces, so that a tick reads
-what it needs and not everything else. A batch that cannot be cut (`batch.readable`) stays whole, in
-the earliest hour of its rows, on every member alike.
+what it needs and not everything else. A batch that cannot be cut (`batch.readability`) stays whole,
+in the earliest hour of its rows, on every member alike.
 
 A piece in a schedule log is a batch like any other; its stamp says
 

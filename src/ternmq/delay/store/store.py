@@ -24,7 +24,7 @@ from ternmq.delay.store.epochs import DelayEpochs
 from ternmq.delay.store.journal import Deciding
 from ternmq.delay.store.loader import Opened, open_journal, open_messages
 from ternmq.delay.store.record_cache import RecordCache
-from ternmq.delay.store.unreadable import UnreadableRecords
+from ternmq.delay.store.unreadable_records import UnreadableRecords
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.messages.message_log import MessageLog

@@ -24,11 +24,11 @@ from ternmq.delay.hours.hours import DelayTotals
 from ternmq.delay.store.hour_owners import LeadingStore
 from ternmq.delay.store.journal import Deciding
 from ternmq.delay.store.schedule_log import Scheduled
-from ternmq.delay.timing.near_hours import NearHours
+from ternmq.delay.timing.dispatch_work import DispatchWork, RowPlace, in_turn, once
+from ternmq.delay.timing.loaded_hours import LoadedHours
 from ternmq.delay.timing.paused_topics import PausedTopics
 from ternmq.delay.timing.ready import Batch, ReadyRows
 from ternmq.delay.timing.wheel import Wheel
-from ternmq.delay.timing.work import RowPlace, Work, in_turn, once
 
 READY_MAX = 200_000  # Rows between wheel and intent; beyond, they wait on the wheel.
 LATE_RATE = 100_000  # Late rows a second, so that what is due now finds room.
@@ -44,7 +44,7 @@ class Engine:
         self.hours = leading.hours
         self.hour_ms = hour_ms
         self.wheel = Wheel()
-        self.near = NearHours(self.hours, self.wheel)
+        self.near = LoadedHours(self.hours, self.wheel)
         self.ready = ReadyRows(fragments)
         self.paused = PausedTopics()
         self._late_tokens = 0.0
@@ -109,7 +109,7 @@ class Engine:
             (self.paused if self.paused.has(batch.topic_id) else self.ready).put(batch)
         return len(rows)
 
-    def next_work(self, now_ms: int) -> Work | None:
+    def next_work(self, now_ms: int) -> DispatchWork | None:
         """Rows for a worker; they are busy until it decided about them or gave them back."""
         while (taken := self.ready.take(WORK_ROWS_MAX)) is not None:
             fragment, batch = taken
@@ -122,7 +122,9 @@ class Engine:
             rows = hour.book.hold(once(batch.rows), now_ms)
             hour.waiting -= len(batch.rows) - len(rows)
             if len(rows):
-                return Work(batch.hour, batch.topic_id, rows, fragment, batch.due_ms, batch.late)
+                return DispatchWork(
+                    batch.hour, batch.topic_id, rows, fragment, batch.due_ms, batch.late
+                )
             self.ready.done(fragment)
         return None
 
@@ -138,14 +140,14 @@ class Engine:
             for record, mine in zip(firsts, np.split(rows, breaks), strict=True)
         ]
 
-    def leave(self, work: Work, rows: np.ndarray) -> None:
+    def leave(self, work: DispatchWork, rows: np.ndarray) -> None:
         """These rows of a work did not fit: they are the next ones of their kind."""
         hour = self.hours[work.hour]
         assert hour.book is not None
         hour.book.free(rows)
         self.ready.put_back(Batch(work.hour, work.topic_id, rows, work.due_ms, work.late))
 
-    def give_back(self, work: Work, rows: np.ndarray, now_ms: int) -> None:
+    def give_back(self, work: DispatchWork, rows: np.ndarray, now_ms: int) -> None:
         """Nothing was decided about these rows of a work: they are due again at once."""
         hour = self.hours[work.hour]
         assert hour.book is not None
@@ -160,7 +162,7 @@ class Engine:
             due_ms[at] = hour.book.due_of(row, now_ms)
         self.wheel.add(hour.start, rows, due_ms)
 
-    def set_aside(self, work: Work, rows: np.ndarray) -> None:
+    def set_aside(self, work: DispatchWork, rows: np.ndarray) -> None:
         """These rows cannot be read: they stay pending and are tried again after a restart."""
         hour = self.hours[work.hour]
         assert hour.book is not None
@@ -175,7 +177,7 @@ class Engine:
 
     # What was decided
 
-    def dropped(self, work: Work) -> None:
+    def dropped(self, work: DispatchWork) -> None:
         """All rows of a work are cancelled."""
         self.hours[work.hour].waiting -= len(work.rows)
 

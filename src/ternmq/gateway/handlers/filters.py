@@ -3,7 +3,7 @@
 from typing import Any
 
 from ternmq.gateway.protocol.codes import Code, Refused
-from ternmq.gateway.protocol.kinds import FilterKind
+from ternmq.gateway.protocol.enums import FilterKind
 
 EXPRESSION_SIZE_MAX = 4_096
 

@@ -7,9 +7,9 @@ given several assignments: most clients handle one after the other what one of t
 
 from typing import Any
 
-from ternmq.gateway.handlers.gateway import Gateway, put_status
+from ternmq.gateway.handlers.context import GatewayContext, put_status
 from ternmq.gateway.protocol.codes import Code, Refused
-from ternmq.gateway.protocol.kinds import READ_WRITE, TAKEN_KINDS
+from ternmq.gateway.protocol.enums import READ_WRITE, TAKEN_KINDS
 from ternmq.gateway.protocol.messages import QueryAssignmentResponse, QueryRouteResponse
 from ternmq.gateway.sessions.callers import RocketCaller
 from ternmq.rpc.http2.calls import RemoteCall
@@ -22,7 +22,7 @@ ADDRESSES_MAX = 64
 class RouteCalls:
     """Answers where a topic is."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewayContext) -> None:
         self._gateway = gateway
 
     async def query_route(self, caller: RocketCaller, request: Any, _call: RemoteCall) -> Any:

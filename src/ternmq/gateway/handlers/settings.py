@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ternmq.core.retry import delay_ms
-from ternmq.gateway.protocol.incoming import BODY_SIZE_MAX
+from ternmq.gateway.protocol.incoming_message import BODY_SIZE_MAX
 from ternmq.gateway.protocol.languages import ClientHabits
 from ternmq.gateway.protocol.messages import RocketSettings
 from ternmq.gateway.protocol.spans import put_ms

@@ -12,10 +12,10 @@ from typing import Any
 
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.log import get_logger
-from ternmq.gateway.handlers.gateway import Gateway, put_status
+from ternmq.gateway.handlers.context import GatewayContext, put_status
 from ternmq.gateway.handlers.settings import complete_consumer, complete_producer
 from ternmq.gateway.protocol.codes import Code, Refused, code_of
-from ternmq.gateway.protocol.kinds import ClientKind
+from ternmq.gateway.protocol.enums import ClientKind
 from ternmq.gateway.protocol.messages import (
     HeartbeatResponse,
     NotifyClientTerminationResponse,
@@ -34,7 +34,7 @@ log = get_logger()
 class TelemetryCalls:
     """The streams of clients."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewayContext) -> None:
         self._gateway = gateway
 
     async def telemetry(

@@ -18,8 +18,8 @@ from ternmq.client.model.start import StartLike
 from ternmq.core.clock import Clock
 from ternmq.core.errors import OverLimit, TernError
 from ternmq.core.log import get_logger
-from ternmq.gateway.sessions.by_handle import ByHandle
-from ternmq.gateway.sessions.push_holdings import LEASE_S, PushHoldings
+from ternmq.gateway.sessions.push_leases import LEASE_S, PushLeases
+from ternmq.gateway.sessions.receipt_handles import ReceiptHandles
 
 CONSUMERS_MAX = 5_000
 POLLS_MAX = 2_000
@@ -91,8 +91,8 @@ class GroupConsumers:
         self._clock = clock
         self._start = start
         self._open: dict[Interest, GroupMembership] = {}
-        self._settling = ByHandle(mq)
-        self.pushed = PushHoldings(self._settling, clock)
+        self._settling = ReceiptHandles(mq)
+        self.pushed = PushLeases(self._settling, clock)
 
     def _membership(self, interest: Interest) -> GroupMembership:
         found = self._open.get(interest)

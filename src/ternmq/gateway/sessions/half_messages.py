@@ -21,8 +21,8 @@ from ternmq.core.clock import Clock
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.gateway.protocol.codes import Code, Refused
-from ternmq.gateway.protocol.incoming import IncomingMessage
-from ternmq.gateway.protocol.kinds import MD5, Encoded
+from ternmq.gateway.protocol.enums import MD5, Encoded
+from ternmq.gateway.protocol.incoming_message import IncomingMessage
 from ternmq.gateway.protocol.messages import RocketMessage, TelemetryCommand
 from ternmq.gateway.sessions.clients import RocketClient
 from ternmq.wire.messages.transactions import HalfEnd, HalfEnded

@@ -1,8 +1,8 @@
 """Users and grants: what operators ask a meta server, and the first of them.
 
-An identity is kept as the settings of a hidden topic (`discovery/access_news.py`), so a change is
-one transaction of the registry, whichever it is, and is heard by every server like a changed topic.
-Asked through a guard only (`MetaRouter`). Never sees a password.
+An identity is kept as the settings of a hidden topic (`discovery/access_changes.py`), so a change
+is one transaction of the registry, whichever it is, and is heard by every server like a changed
+topic. Asked through a guard only (`MetaRouter`). Never sees a password.
 """
 
 import secrets
@@ -14,11 +14,17 @@ from msgspec.structs import replace
 from ternmq.core.errors import AlreadyExists, BadConfig, BadRequest, IdentityNotFound, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
-from ternmq.discovery.access_news import entry_settings
+from ternmq.discovery.access_changes import entry_settings
 from ternmq.discovery.hidden_topics import access_topic
 from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.registries.registry import NewTopic, Registry
-from ternmq.security.access.book import APPS_MAX, TOKEN_KEYS, AccessBook, AccessEntry, read_entry
+from ternmq.security.access.access_book import (
+    APPS_MAX,
+    TOKEN_KEYS,
+    AccessBook,
+    AccessEntry,
+    read_entry,
+)
 from ternmq.security.access.quota import DEFAULT
 from ternmq.security.access.quota import changed as quota_changed
 from ternmq.security.access.rights import ANY, check_grant, check_pattern

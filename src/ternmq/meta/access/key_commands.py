@@ -13,11 +13,13 @@ key again: by the file it stays erased here. Copies of the registry have it unti
 import asyncio
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from ternmq.core.errors import (
     BadRequest,
@@ -31,6 +33,7 @@ from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import KEY_PREFIX, key_owner, key_topic
 from ternmq.meta.directory import MetaDirectory
+from ternmq.security.access.quota import UserUse
 from ternmq.wire.messages.topics import (
     ASKED_MAX,
     KeyErase,
@@ -76,13 +79,16 @@ class KeyCommands:
         self._by_digest: dict[str, set[str]] = {}
         self._by_owner: dict[str, set[int]] = {}
         """Numbers of keys by topic."""
+        self._by_maker: Counter[str] = Counter()
+        """How many each user made that are there."""
         for topic in directory.topics():
             self._learn(topic)
         directory.on_topic_changed(self._learn)
         directory.on_topic_deleted(self._heard_deleted)
 
-    async def make(self, wanted: TopicKeyMake) -> Record:
-        """The key of that label: the one that is proposed, unless there is one."""
+    async def make(self, wanted: TopicKeyMake, use: UserUse | None = None) -> Record:
+        """The key of that label: the one that is proposed, unless there is one. `use`: of the user
+        who makes it, and may have only so many."""
         topic = self._directory.topic(wanted.topic)
         if topic is None:
             raise TopicNotFound(f"there is no topic {wanted.topic!r}")
@@ -106,7 +112,10 @@ class KeyCommands:
                 raise OverLimit(f"there are {KEYS_MAX} data keys; erase subjects that are gone")
             entry = KeptEntry(master_key=wanted.master_key, wrapped=wanted.wrapped)
             line = msgspec.json.encode(entry).decode()
-            settings = TopicSettings(closed=True, apps=[line])
+            maker = "" if use is None else use.name
+            if use is not None:
+                use.check_made("keys", self._by_maker.get(maker, 0), use.quota.keys_max)
+            settings = TopicSettings(closed=True, apps=[line], made_by=maker)
             held = await self._directory.news.in_time(self._directory.create_topic(name, settings))
             self._learn(held)
         return key_record(held)
@@ -134,9 +143,7 @@ class KeyCommands:
         held = self._by_owner.get(wanted.topic, set()) - self._erased
         chosen = sorted((id for id in held if not 0 < wanted.before <= id), reverse=True)
         page = chosen[: max(0, min(wanted.limit, LISTED_MAX))]
-        return TopicKeys(
-            keys=[msgspec.structs.replace(key_record(self._by_id[id]), wrapped=b"") for id in page]
-        )
+        return TopicKeys(keys=[replace(key_record(self._by_id[id]), wrapped=b"") for id in page])
 
     async def rewrap(self, wanted: TopicKeyRewrap) -> Record:
         """Keep a key as another master key wraps it. Who can unwrap it says that it is the same:
@@ -153,7 +160,7 @@ class KeyCommands:
         def change(settings: TopicSettings) -> TopicSettings:
             if not settings.apps or kept_entry(settings).wrapped != known:
                 raise Conflict(f"data key {wanted.id} was changed meanwhile: ask for it again")
-            return TopicSettings(closed=True, apps=[line])
+            return replace(settings, closed=True, apps=[line])
 
         changed = self._directory.change_topic(held.name, change)
         topic = await self._directory.news.in_time(changed)
@@ -190,6 +197,8 @@ class KeyCommands:
         if not topic.settings.apps:  # Overwritten, by another meta server: about to be deleted.
             self._forget(topic)
         else:
+            if topic.id not in self._by_id:
+                self._by_maker[topic.settings.made_by] += 1
             self._by_id[topic.id] = topic
             owner, label = key_owner(topic.name)
             self._by_owner.setdefault(owner, set()).add(topic.id)
@@ -206,7 +215,11 @@ class KeyCommands:
 
     def _forget(self, topic: Topic) -> None:
         if topic.name.startswith(KEY_PREFIX):
-            self._by_id.pop(topic.id, None)
+            held = self._by_id.pop(topic.id, None)
+            if held is not None:
+                self._by_maker[held.settings.made_by] -= 1
+                if not self._by_maker[held.settings.made_by]:
+                    del self._by_maker[held.settings.made_by]
             owner, label = key_owner(topic.name)
             ids = self._by_owner.get(owner, set())
             ids.discard(topic.id)

@@ -17,7 +17,7 @@ from ternmq.core.errors import BadConfig, BadRequest, OverLimit
 from ternmq.core.ids import check_name
 from ternmq.core.units import DAY_MS
 from ternmq.meta.access.access_commands import AccessCommands
-from ternmq.security.access.book import TOKEN_KEYS, TOKENS_MAX, AccessEntry
+from ternmq.security.access.access_book import TOKEN_KEYS, TOKENS_MAX, AccessEntry
 from ternmq.security.access.rights import ANY, Rights, check_grant
 from ternmq.security.access.secret import read_secret
 from ternmq.security.access.token import ISSUER, TokenClaims, key_id, make_token, public_key

@@ -7,7 +7,7 @@ Rules
 -----
 1. Topic and group ids are never reused; a name deleted and made again gets a new id. What a
    broker's data uses counts as given out, also by a registry that was lost (`reserve`). No other
-   registry gives out the same ones (`leap`, `meta.numbering`).
+   registry gives out the same ones (`leap`, `meta.id_allocation`).
 2. Epochs of a broker group only grow, over restarts too.
 3. Making what is there already is no error; it returns what is there. So several meta servers may
    share one registry, and a transaction whose answer was lost may be repeated.

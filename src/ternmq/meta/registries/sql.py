@@ -28,6 +28,13 @@ from ternmq.meta.registries.registry import (
     NewTopic,
     check_names,
 )
+from ternmq.meta.registries.sql_changes import (
+    chunks,
+    news_since,
+    next_version,
+    put_news,
+    version_of,
+)
 from ternmq.meta.registries.sql_documents import (
     KEPT,
     delete_document,
@@ -45,8 +52,7 @@ from ternmq.meta.registries.sql_engine import (
     wants_room,
     worth_repeating,
 )
-from ternmq.meta.registries.sql_heard import heard_by_others, put_heard
-from ternmq.meta.registries.sql_news import chunks, news_since, next_version, put_news, version_of
+from ternmq.meta.registries.sql_heartbeats import heard_by_others, put_heard
 from ternmq.meta.registries.sql_standings import all_standings, find_standing, replace_standing
 from ternmq.meta.registries.sql_tables import (
     EPOCHS,

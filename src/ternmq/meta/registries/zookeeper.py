@@ -5,7 +5,7 @@
     /topics/ID        a live topic          /names/=NAME     its id
     /gone/ID          a deleted topic       /groups/ID/=NAME a group of a live topic: its id
     /epochs/=GROUP    the last epoch        /servers/KIND=GROUP   servers that hold messages
-    /standings/KIND=GROUP  how a broker group stands      /alive/…   see `zookeeper_alive`
+    /standings/KIND=GROUP  how a broker group stands      /alive/…   see `zookeeper_heartbeats`
     /clients/…        clients, if they are shown: likewise
     /documents/…      see `zookeeper_documents`
     /news/VERSION     which topics that version changed; 0: servers, -1: standings
@@ -36,8 +36,8 @@ from ternmq.meta.registries.registry import (
     NewTopic,
     check_names,
 )
-from ternmq.meta.registries.zookeeper_alive import CLIENTS, SERVERS, Alive
 from ternmq.meta.registries.zookeeper_documents import ZooKeeperDocuments
+from ternmq.meta.registries.zookeeper_heartbeats import CLIENTS, SERVERS, ZooKeeperHeartbeats
 from ternmq.meta.registries.zookeeper_tree import (
     OVERTAKEN,
     Overtaken,
@@ -87,8 +87,8 @@ class ZooKeeperRegistry:
 
     def __init__(self, tree: ZooKeeperTree) -> None:
         self._tree = tree
-        self._alive = Alive(tree, SERVERS)
-        self._clients = Alive(tree, CLIENTS)
+        self._alive = ZooKeeperHeartbeats(tree, SERVERS)
+        self._clients = ZooKeeperHeartbeats(tree, CLIENTS)
         self._documents = ZooKeeperDocuments(tree)
         self._cluster = ""
 

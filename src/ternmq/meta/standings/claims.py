@@ -8,7 +8,8 @@ So if every member that R names has said what its disk has, and R is the latest 
 the group stood, and its in-sync members have everything: it is taken up again. With one of them
 missing this is no proof, and a person decides; likewise when two groups of one name are mixed up.
 
-A member that never had company is all that its own record names, so it goes on by itself.
+A member that never had company is all that its own record names, so it goes on by itself. One that
+joined and was killed before it wrote anything down has followed nobody: it has nothing to say.
 """
 
 from collections.abc import Iterable
@@ -28,6 +29,16 @@ def is_foreign(held: Standing | None, claim: Claim | None) -> bool:
     if held is None or claim is None or not held.in_sync:
         return False
     return held.line != claim.held.line and bool(held.line) and bool(claim.held.line)
+
+
+def empty_handed(undecided: Standing, member: Member) -> Claim | None:
+    """For a member without a record and without data, where the latest of the others names it: it
+    wrote down no standing, so it acted on none. None: it proves nothing, for it was in the set."""
+    latest = _latest(undecided.claims)
+    if latest.member(member.id) is None or member.id in latest.in_sync:
+        return None
+    nothing = Standing(broker_group=latest.broker_group, kind=latest.kind, line=latest.line)
+    return Claim(member=member.id, held=nothing)
 
 
 def claimed(

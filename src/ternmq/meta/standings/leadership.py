@@ -19,7 +19,13 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
 from ternmq.discovery.standing_table import StandingRequest
 from ternmq.meta.registries.registry import Registry
-from ternmq.meta.standings.claims import claimed, is_foreign, is_older, undecided_text
+from ternmq.meta.standings.claims import (
+    claimed,
+    empty_handed,
+    is_foreign,
+    is_older,
+    undecided_text,
+)
 from ternmq.meta.standings.liveness import Liveness
 from ternmq.meta.standings.standings import (
     check_lead,
@@ -118,7 +124,10 @@ class Leadership:
             if wanted.data_epoch > 0:
                 self._refuse_stranger(held, wanted)
             if held is not None and held.claims:
-                return _other(held, claimed(held, empty, member, wanted.claim))
+                claim = wanted.claim
+                if claim is None and wanted.data_epoch == 0:
+                    claim = empty_handed(held, member)
+                return _other(held, claimed(held, empty, member, claim))
             if is_older(held, wanted.claim) and not is_foreign(held, wanted.claim):
                 return claimed(held, empty, member, wanted.claim)
             history = wanted.data_epoch == 0 and self._registry.last_epoch(key) > 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ternmq.core.errors import BadConfig
 from ternmq.discovery.cluster_access import ClusterAccess
-from ternmq.discovery.known_cluster import KnownCluster
+from ternmq.discovery.cluster_identity import ClusterIdentity
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
 from ternmq.node.joining.remote_directory import RemoteDirectory, remote_directory
@@ -24,7 +24,7 @@ class ClusterJoin:
     """Of the meta servers."""
     greeting: Greeting
     directory: RemoteDirectory
-    known: KnownCluster
+    known: ClusterIdentity
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ import msgspec
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.worker import has_threads
-from ternmq.discovery.known_cluster import KnownCluster
+from ternmq.discovery.cluster_identity import ClusterIdentity
 from ternmq.node.joining.heartbeat import Heartbeat
 from ternmq.rpc.node_proof import Greeting
 from ternmq.wire.messages.servers import Register, Route
@@ -33,7 +33,7 @@ LEAVE_S = 6.0
 class Registration:
     """What the meta servers are told. Set on the server's loop, read by the heartbeats."""
 
-    def __init__(self, register: Register, cluster: KnownCluster) -> None:
+    def __init__(self, register: Register, cluster: ClusterIdentity) -> None:
         self._register = register
         self._cluster = cluster
         self._clock = SystemClock()
@@ -129,12 +129,12 @@ async def registered(
     *,
     member: str = "",
     guarded: bool = False,
-    cluster: KnownCluster | None = None,
+    cluster: ClusterIdentity | None = None,
 ) -> AsyncIterator[Heartbeats]:
     """Keep `route` on the routes while the block runs; the block begins when one meta has it. Meta
     servers of another cluster than this are told nothing."""
     register = Register(route=route, member=member, guarded=guarded)
-    registration = Registration(register, cluster or KnownCluster())
+    registration = Registration(register, cluster or ClusterIdentity())
     heartbeats = Heartbeats(addresses, greeting, registration)
     marking = asyncio.create_task(registration.mark(), name="tern-mark")
     running = asyncio.create_task(_run(heartbeats), name="tern-register")

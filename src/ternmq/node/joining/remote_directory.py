@@ -88,7 +88,7 @@ class RemoteDirectory(TopicTable, StandingTable):
     async def create_topic(self, name: str, settings: TopicSettings) -> Topic:
         wanted = TopicCreate(name=name, settings=settings)
         topic = await self.ask(Command.TOPIC_CREATE, wanted, Topic)
-        self._topics[name] = topic
+        self._put(topic)
         return topic
 
     async def delete_topic(self, name: str) -> Topic:
@@ -232,7 +232,7 @@ class RemoteDirectory(TopicTable, StandingTable):
         before = self._topics.get(topic.name)
         if before is not None and before.id != topic.id:
             self._unname(before)  # One that was deleted is out of the table by now.
-        self._topics[topic.name] = topic
+        self._put(topic)
         known = before is not None and before.id == topic.id
         if before != topic and (known or topic.name.startswith(TOLD_PREFIXES)):
             self._tell_changed(topic)

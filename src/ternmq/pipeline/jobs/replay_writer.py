@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ternmq.batch.encoder import Origin, Section, assemble
 from ternmq.client.client import Client
-from ternmq.client.transport.retrying import RetryingRequest
+from ternmq.client.transport.retrying_request import RetryingRequest
 from ternmq.core.errors import BadRequest, OverLimit
 from ternmq.core.ids import MESSAGE_SEQUENCE_MAX, ProducerId
 from ternmq.wire.messages.publish import PUBLISHED

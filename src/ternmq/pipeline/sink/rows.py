@@ -27,7 +27,7 @@ from ternmq.client.model.outgoing import TEXT_SIZE_MAX
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
 from ternmq.core.units import DAY_MS, KIB
-from ternmq.pipeline.sink.sealed import take_seals
+from ternmq.pipeline.sink.sealed_rows import take_seals
 
 ROWS_MAX = 16_384
 SIZE_MAX = 1024 * 1024

@@ -5,8 +5,8 @@ numpy, never row by row. An id is text whose last eight letters are the forty bi
 so a batch's ids are one prefix and a table look-up.
 
 Every array that points into received bytes is validated before anything reads it. A column that
-cannot be read (releases before 0.2 stored such batches) never ends a query: `unreadable.py` reads
-what there is of it, and its rows are marked and counted.
+cannot be read (releases before 0.2 stored such batches) never ends a query: `unreadable_rows.py`
+reads what there is of it, and its rows are marked and counted.
 """
 
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
 from ternmq.core.ids import ID_TEXT_SIZE, explicit_id_text
 from ternmq.core.log import get_logger
-from ternmq.pipeline.source import unreadable
-from ternmq.pipeline.source.sealed import opened_bodies, with_seals
-from ternmq.pipeline.source.unreadable import UnreadableRows
+from ternmq.pipeline.source import unreadable_rows
+from ternmq.pipeline.source.sealed_bodies import opened_bodies, with_seals
+from ternmq.pipeline.source.unreadable_rows import UnreadableRows
 from ternmq.rpc.address import ADDRESS_SIZE, packed_address_text, unpacked_address_text
 
 log = get_logger()
@@ -74,7 +74,7 @@ class RowMaker:
                 if len(found) != view.count:
                     raise Corrupt(f"column {field.name} has {len(found)} rows, not {view.count}")
             except Exception:
-                arrays[field.name] = unreadable.column(view, field, bad)
+                arrays[field.name] = unreadable_rows.column(view, field, bad)
         if bad and "properties" in arrays:
             arrays["properties"] = bad.noted(arrays["properties"])
         if view.sealed and "properties" in arrays:

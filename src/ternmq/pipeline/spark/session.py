@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from ternmq.core.errors import BadRequest, Unavailable
 from ternmq.pipeline import register
 from ternmq.pipeline.spark import class_archive
-from ternmq.pipeline.spark.quiet import quiet_start
+from ternmq.pipeline.spark.stderr_filter import quiet_start
 from ternmq.pipeline.spark.worker_python import HELP, MISSING
 
 LOCAL = "local[*]"

@@ -14,7 +14,7 @@ from ternmq.metrics.samples import Samples, Source
 from ternmq.replication.config import ReplicaAck, ReplicationConfig
 from ternmq.replication.member.group_record import BrokerGroupRecord, has_company
 from ternmq.replication.member.member_events import NOBODY, MemberEvents
-from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.member.member_location import MemberLocation
 from ternmq.replication.member.role_switch import Role, RoleSwitch
 from ternmq.rpc.node_proof import Greeting
 from ternmq.rpc.server import Listener
@@ -49,7 +49,7 @@ class MemberContext:
 
     kind: BrokerGroupKind
     config: ReplicationConfig
-    place: MemberPlace
+    place: MemberLocation
     directory: ClusterDirectory
     clock: Clock
     disk: Disk

@@ -157,8 +157,8 @@ class ReplicatedStore(Protocol):
     def follower_service(self, context: MemberContext, progress: FollowProgress) -> FollowerService:
         """The parts of a replica; how it follows is asked of `progress`."""
 
-    def close(self) -> None:
-        """Blocks."""
+    def close(self, *, again: bool) -> None:
+        """Blocks. `again`: this process opens it once more, in another role."""
 
 
 class ServerKind(Protocol):
@@ -187,6 +187,10 @@ class ServerKind(Protocol):
     def open(self, epoch: int, *, suffix: bool, on_corrupt: OnCorrupt) -> ReplicatedStore:
         """Open and recover; blocks. With `suffix` only what is known to be safe is visible.
         `on_corrupt` says what to raise for messages that turn out to be damaged later."""
+
+    def end(self) -> None:
+        """No store is opened any more; blocks. The last one may have been closed to be opened
+        again."""
 
     async def reseed(self, context: MemberContext, base: bytes) -> None:
         """Begin with a base of the master, while the store is closed; raises `AlreadyExists` where

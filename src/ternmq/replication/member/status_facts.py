@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ternmq.core.clock import Clock
 from ternmq.core.process import own_cpu_s, own_memory
-from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.member.member_location import MemberLocation
 from ternmq.rpc.address import join_address
 from ternmq.rpc.server import Listener
 from ternmq.security.tls.server_tls import tls_facts
@@ -33,7 +33,7 @@ class StatusFacts:
     """The facts of one server."""
 
     role: ServerRole
-    place: MemberPlace
+    place: MemberLocation
     clock: Clock
     listener: Listener
     member: str

@@ -314,7 +314,8 @@ async def _follow(
             await replica.close()
     finally:
         context.close_role(store.logs)
-        await loop.run_in_executor(None, store.close)
+        again = not context.stop.is_set()
+        await loop.run_in_executor(None, partial(store.close, again=again))
 
 
 async def _useless(

@@ -168,7 +168,8 @@ async def lead(context: MemberContext, server_kind: ServerKind, standing: Standi
         context.tell_nobody()
         context.leave()
         context.close_role(store.logs)
-        await loop.run_in_executor(None, store.close)
+        again = not context.stop.is_set()
+        await loop.run_in_executor(None, partial(store.close, again=again))
 
 
 async def _reserve(context: MemberContext, store: ReplicatedStore, standing: Standing) -> Standing:

@@ -17,12 +17,12 @@ from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.cluster_access import ClusterAccess
 from ternmq.discovery.directory import ClusterDirectory
-from ternmq.discovery.guarding import guarding
+from ternmq.discovery.server_guard import guarding
 from ternmq.metrics.samples import Samples
 from ternmq.replication.config import MemberConfig
 from ternmq.replication.member.group_record import BrokerGroupRecord
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.member.member_location import MemberLocation
 from ternmq.replication.member.role_switch import RoleSwitch
 from ternmq.replication.member.server_kind import ServerKind
 from ternmq.replication.roles.role_loop import run_roles
@@ -76,7 +76,7 @@ class MemberServer:
 async def serving_member(
     server_kind: ServerKind,
     config: MemberConfig,
-    place: MemberPlace,
+    place: MemberLocation,
     cluster: MemberCluster,
     *,
     clock: Clock,
@@ -119,7 +119,7 @@ async def serving_member(
 async def _join(
     server_kind: ServerKind,
     config: MemberConfig,
-    place: MemberPlace,
+    place: MemberLocation,
     cluster: MemberCluster,
     *,
     clock: Clock,

@@ -1,9 +1,11 @@
 """Which role a server has: it leads if the standing says so, else it follows.
 
 One role after the other, each from opening the store to closing it, as if the process had been
-started anew; the listener stays. A start of the process never resumes an epoch: a member that was
-the master asks for a new one.
+started anew, but for what only a crash in between would need; the listener stays. A start of the
+process never resumes an epoch: a member that was the master asks for a new one.
 """
+
+import asyncio
 
 from ternmq.core.errors import MasterAlive, NotInSync, NotMaster, TernError
 from ternmq.core.log import get_logger
@@ -18,6 +20,13 @@ log = get_logger()
 
 async def run_roles(context: MemberContext, server_kind: ServerKind) -> None:
     """Until the server stops."""
+    try:
+        await _run_roles(context, server_kind)
+    finally:
+        await asyncio.get_running_loop().run_in_executor(None, server_kind.end)
+
+
+async def _run_roles(context: MemberContext, server_kind: ServerKind) -> None:
     leads = await _begin(context)
     while not context.stop.is_set():
         if leads is None:

@@ -24,8 +24,8 @@ from ternmq.rpc.address import join_address
 from ternmq.rpc.guarded.failed_logins import FailedLogins
 from ternmq.rpc.peer import Peer
 from ternmq.security.access import scram
+from ternmq.security.access.access_book import AccessBook
 from ternmq.security.access.audit import AuditLog
-from ternmq.security.access.book import AccessBook
 from ternmq.security.access.quota import UserUse
 from ternmq.security.access.rights import Right, Rights, lost
 from ternmq.security.access.token import TokenClaims
@@ -48,6 +48,8 @@ _FREE = frozenset(map(int, (Command.PULL, Command.ACK, Command.RENEW, Command.LE
 _MAKES_TOPICS = frozenset(map(int, (*_BATCHES, Command.JOIN, Command.GROUP_CREATE)))
 _WAITED_FOR = (Action.SUBSCRIBE, Action.READ)
 _WRITTEN_DOWN = (Action.OPERATE, Action.MANAGE, Action.CLUSTER, Action.GRANT)
+_NOT_WRITTEN = (Command.ACCESS_KEY_OPEN,)
+"""Asked by gateways every second; that its user came in is written down."""
 _TOPIC_SIZE_AT, _APP_SIZE_AT, _BUFFERS_AT = 200, 201, 202
 _ORIGIN_APP, _ORIGIN_ADDRESS = int(Column.ORIGIN_APP), int(Column.ORIGIN_ADDRESS)
 
@@ -262,7 +264,7 @@ class Guard:
             self._need(peer, rights, action, kind, name)
             if command in _MAKES_TOPICS and kind == "topic" and not self._topics.exists(name):
                 rights.check(Action.MANAGE, kind, name)
-        if action in _WRITTEN_DOWN:
+        if action in _WRITTEN_DOWN and command not in _NOT_WRITTEN:
             self.audit.note(
                 str(action),
                 who=rights.name,

@@ -1,6 +1,6 @@
 """A peer of a server with security on: its way in, and what stands between it and the handler.
 
-Like `Peer`, with four things more: HELLO alone lets nobody in (`GuardedEntrance`), every frame is
+Like `Peer`, with four things more: HELLO alone lets nobody in (`GuardedHandshake`), every frame is
 checked before its handler sees it (`GuardedHandler`), lists are narrowed on their way out, and what
 a user has here is counted for all its connections together (`UserUse`).
 Without security no such peer is made, and nothing costs more than before.
@@ -16,9 +16,8 @@ from ternmq.core.errors import ProtocolError, TernError, Unauthorized, Unavailab
 from ternmq.rpc.address import is_loopback
 from ternmq.rpc.buffers import Buffer
 from ternmq.rpc.connection_pool import ConnectionPool, Pause
-from ternmq.rpc.entrance import Entrance, read_hello
+from ternmq.rpc.guarded.answer_filter import NARROWED, narrowed
 from ternmq.rpc.guarded.guard import Guard, address_of, not_app, state_of
-from ternmq.rpc.guarded.narrowing import NARROWED, narrowed
 from ternmq.rpc.guarded.peer_identity import (
     WHO,
     by_certificate,
@@ -27,6 +26,7 @@ from ternmq.rpc.guarded.peer_identity import (
     check_fresh,
     methods_of,
 )
+from ternmq.rpc.handshake import Handshake, read_hello
 from ternmq.rpc.peer import Handler, Peer
 from ternmq.security.access import scram
 from ternmq.security.access.rights import Right, Rights
@@ -71,7 +71,7 @@ class GuardedPeer(Peer):
         self.rights = None
         self.use = None
         self._guard = handler.guard
-        self._entrance = GuardedEntrance(self, pool, handler.guard)
+        self._handshake = GuardedHandshake(self, pool, handler.guard)
         self.known: set[object] = set()
         """Which batches it may send, by what stands in their headers."""
         self.used: set[Right] = set()
@@ -194,7 +194,7 @@ class GuardedHandler:
         self._handler.lost(peer)
 
 
-class GuardedEntrance(Entrance):
+class GuardedHandshake(Handshake):
     """The first frames where everybody proves who it is."""
 
     __slots__ = ("_begun", "_guard", "_peer", "_proof")

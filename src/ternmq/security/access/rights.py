@@ -19,7 +19,7 @@ from ternmq.wire.actions import Action
 from ternmq.wire.messages.limits import Grant
 
 ANY: Final = "*"
-KINDS = ("topic", "group", "app", "cluster", "user", "document")
+KINDS = ("topic", "group", "app", "cluster", "user", "document", "access-key")
 ABOUT_TOPICS = (
     Action.PUBLISH,
     Action.SUBSCRIBE,

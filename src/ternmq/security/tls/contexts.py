@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from ternmq.core.errors import BadConfig
 from ternmq.security.tls.certificate_files import CertificateFiles
-from ternmq.security.tls.complaints import reason_of
 from ternmq.security.tls.peer_certificate import PeerCertificate, certificate_of
+from ternmq.security.tls.tls_errors import reason_of
 
 TRIES_MAX = 10
 """Turns of a handshake; it takes three."""

@@ -21,9 +21,9 @@ from typing import Any, Protocol
 from ternmq.core.errors import BadConfig, TernError, Unauthorized, Unavailable
 from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
-from ternmq.security.tls.complaints import NO_CERTIFICATE, SPEAKS_TLS, begins_tls, reason_of
 from ternmq.security.tls.contexts import ServerContexts
 from ternmq.security.tls.peer_certificate import PeerCertificate
+from ternmq.security.tls.tls_errors import NO_CERTIFICATE, SPEAKS_TLS, begins_tls, reason_of
 from ternmq.wire.frame import pack_header
 from ternmq.wire.messages.hello import failure
 from ternmq.wire.numbers import Command, Flag

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from ternmq.batch.readable import read_or
+from ternmq.batch.readability import read_or
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, Unavailable
 from ternmq.storage.consume.consume_log import ConsumeLog

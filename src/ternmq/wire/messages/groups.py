@@ -80,6 +80,10 @@ class GroupFind(Record, frozen=True):
 
     topic: str = ""
     group: str = ""
+    after: str = ""
+    """`following` of the page before."""
+    limit: Number = 0
+    """At most so many lanes; 0: all of them in one answer."""
 
 
 class GroupReset(Record, frozen=True):
@@ -147,6 +151,8 @@ class Group(Record, frozen=True):
 
 class Groups(Record, frozen=True):
     groups: list[Group]
+    following: str = ""
+    """Ask for more after this; empty: these were the last."""
 
 
 class HalfLine(Record, frozen=True):
@@ -161,3 +167,6 @@ class HalfLine(Record, frozen=True):
 class Ledger(Record, frozen=True):
     lines: list[LedgerLine]
     halves: list[HalfLine] = []
+    """With the first page."""
+    following: str = ""
+    """Ask for more after this; empty: these were the last."""

@@ -114,6 +114,8 @@ class Quota(Record, frozen=True):
     """Consumer groups that it made and that are there."""
     delayed_max: Number | None = None
     """Messages that it sent for later and that are not due yet."""
+    keys_max: Number | None = None
+    """Data keys of encrypted topics that it made and that are not erased: one for each subject."""
 
 
 class UserSet(Record, frozen=True):
@@ -223,6 +225,52 @@ class OwnRights(Record, frozen=True):
 
 class TokenEnd(Record, frozen=True):
     """Ends the token by which this connection came in: whoever has it may give it up."""
+
+
+class AccessKeySet(Record, frozen=True):
+    """Make an access key of a user, or remove one."""
+
+    user: Text
+    remove: Text = ""
+    """The id of the key that goes; empty: one is made."""
+
+
+class AccessKey(Record, frozen=True):
+    """A name and a secret by which RocketMQ clients sign what they ask."""
+
+    id: str
+    user: str
+    made_at_ms: Number
+    secret: str = ""
+    """Told when it is made, and to gateways."""
+
+
+class AccessKeyFind(Record, frozen=True):
+    """Keys of one user; empty: of all."""
+
+    user: Text = ""
+
+
+class AccessKeys(Record, frozen=True):
+    keys: list[AccessKey]
+
+
+class AccessKeyOpen(Record, frozen=True):
+    """A question of gateways: what is needed to serve who came with this key?"""
+
+    id: Text
+    token_id: Text = ""
+    """The token that it has for the user already."""
+
+
+class OpenedKey(Record, frozen=True):
+    """By what the gateway checks signatures, and by which it comes as the user."""
+
+    key: AccessKey
+    token: str = ""
+    """Empty: the one that it has is good for a while."""
+    token_id: str = ""
+    ends_at_ms: Number = 0
 
 
 class GrantSet(Record, frozen=True):

@@ -116,3 +116,5 @@ class GroupFigures(Record, frozen=True):
 
 class AllGroupFigures(Record, frozen=True):
     groups: list[GroupFigures]
+    following: str = ""
+    """Ask for more after this; empty: these were the last."""

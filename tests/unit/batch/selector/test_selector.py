@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ternmq.batch.check import check_incoming
@@ -67,6 +67,15 @@ def test_a_selector_keeps_what_the_rules_say(
 
 
 @settings(max_examples=150, deadline=None)
+@example(
+    (
+        "or",
+        [
+            ("not", ("or", [("name", "a"), ("name", "b")])),
+            ("not", ("or", [("name", "b"), ("name", "a")])),
+        ],
+    )
+)
 @given(expression=expressions)
 def test_the_canonical_text_reads_back_as_itself(expression: Expression) -> None:
     selector = Selector.parse(render(expression))

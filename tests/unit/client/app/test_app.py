@@ -158,7 +158,7 @@ async def test_run_ends_at_sigterm(broker: FakeBroker) -> None:
     @app.subscriber("orders", group="billing")
     async def bill(message: ternmq.Message) -> None: ...
 
-    running = asyncio.create_task(app._run_until_signalled())
+    running = asyncio.create_task(app.serve())
     await until(lambda: broker.joins)
     os.kill(os.getpid(), signal.SIGTERM)
     await running
@@ -177,7 +177,7 @@ async def test_a_subscription_that_breaks_ends_the_app_with_the_reason(
 
     broker.refuse(51, ternmq.GroupNotFound("the group was deleted"))
     with pytest.raises(ternmq.GroupNotFound), capture_logs() as logs:
-        await app._run_until_signalled()
+        await app.serve()
     assert "a handler gets no more messages" in [entry["event"] for entry in logs]
 
 
@@ -261,7 +261,7 @@ async def test_a_second_signal_does_not_wait_for_handlers(
         await asyncio.Event().wait()
 
     await mq.send("orders", b"x")
-    running = asyncio.create_task(app._run_until_signalled())
+    running = asyncio.create_task(app.serve())
     await started.wait()
     os.kill(os.getpid(), signal.SIGTERM)
     await until(lambda: not app._tasks)

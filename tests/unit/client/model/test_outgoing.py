@@ -8,7 +8,7 @@ import pytest
 
 import ternmq
 from ternmq.batch.properties import PropertyValue
-from ternmq.client.model.codec import Json
+from ternmq.client.codecs.codec import Json
 from ternmq.client.model.outgoing import adopt_outgoing, make_body, make_outgoing
 from ternmq.client.model.times import TIME_MAX_MS, time_from_ms
 from ternmq.core.errors import BadConfig, BadName, BadRequest, TooLarge
@@ -186,3 +186,16 @@ def test_subclasses_become_the_type_they_stand_for() -> None:
     assert (made.key, type(made.key)) == ("quiet", str)
     assert (made.tag, type(made.tag)) == ("t", str)
     assert type(make_body(np.bytes_(b"x"), None)) is bytes
+
+
+def test_a_message_of_a_list_takes_the_options_of_send() -> None:
+    made = ternmq.outgoing({"n": 1}, key="k", delay=2, ttl=timedelta(minutes=1), codec="json")
+    assert (made.body, made.key, made.delay_ms) == (b'{"n":1}', "k", 2000)
+    assert made.expire_at_ms == made.born_at_ms + 62_000
+
+    with pytest.raises(BadRequest, match="a body is bytes"):
+        ternmq.outgoing("text")
+    with pytest.raises(BadRequest, match=r"delay= .* or at="):
+        ternmq.outgoing(b"", delay=1, at=datetime(2030, 1, 1, tzinfo=UTC))
+    with pytest.raises(BadRequest, match="waits for nobody"):
+        ternmq.outgoing(b"", confirm_group="g")

@@ -15,8 +15,8 @@ from ternmq.batch.rows.pick import PickedView, pick
 from ternmq.batch.seal import key_of
 from ternmq.batch.view import BatchView
 from ternmq.client.model.delivery import BACK
+from ternmq.client.sealing.decryption import closed_outcome
 from ternmq.client.sealing.keyring import KEY_KEPT_S, REASON_KEPT_S, ClientKeys, Keyring
-from ternmq.client.sealing.opening import closed_outcome
 from ternmq.core.errors import Corrupt, Erased, KeyNotFound, TernError, Unavailable
 from ternmq.core.ids import ProducerId
 from ternmq.security.sealing.master_keys import MasterKeys

@@ -7,7 +7,7 @@ import pytest
 
 import ternmq
 from ternmq.client.transport.link import BACK_OFF_MAX_S, BACK_OFF_MIN_S, back_off
-from ternmq.client.transport.retrying import RetryingRequest
+from ternmq.client.transport.retrying_request import RetryingRequest
 from ternmq.core.errors import BadRequest, Unauthorized, Unavailable
 from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame

@@ -15,7 +15,7 @@ from ternmq.rpc.connection import Connection
 from ternmq.rpc.guarded.guard import STALE_S
 from ternmq.rpc.guarded.guarded_peer import GuardedPeer
 from ternmq.rpc.node_proof import Channel
-from ternmq.security.access.book import TOKEN_KEYS, AccessEntry
+from ternmq.security.access.access_book import TOKEN_KEYS, AccessEntry
 from ternmq.security.access.secret import Secret
 from ternmq.security.access.token import ISSUER, TokenClaims, key_id, make_token, public_key
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Auth, Hello, TokenRenewed

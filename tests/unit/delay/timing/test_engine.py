@@ -10,9 +10,9 @@ from ternmq.batch.view import BatchView
 from ternmq.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.hours.hour import NEVER
+from ternmq.delay.timing.dispatch_work import TURN_MS, DispatchWork
 from ternmq.delay.timing.engine import LATE_RATE
 from ternmq.delay.timing.paused_topics import PAUSE_MAX_S
-from ternmq.delay.timing.work import TURN_MS, Work
 from ternmq.testing.disk import SimulatedDisk
 from tests.unit.delay.builders import START_MS, Bench
 
@@ -21,14 +21,14 @@ def due_order(dues: list[int]) -> list[int]:
     return [due // TURN_MS for due in dues]
 
 
-def taken(bench: Bench) -> Work:
+def taken(bench: Bench) -> DispatchWork:
     """The next work, with its intent synced, and no answer yet."""
     work = bench.next()
     assert work is not None
     return work
 
 
-def released(bench: Bench, work: Work, intent: Decision, *, topic_rests: bool) -> None:
+def released(bench: Bench, work: DispatchWork, intent: Decision, *, topic_rests: bool) -> None:
     if topic_rests:
         bench.engine.paused.refused(work.topic_id, bench.clock.monotonic())
     bench.decide(work.hour, Decision(kind=DecisionKind.RELEASED, at_ms=0, value=intent.offset))

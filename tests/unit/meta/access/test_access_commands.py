@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import AlreadyExists, BadName, BadRequest, IdentityNotFound
-from ternmq.discovery.access_news import follow_access
+from ternmq.discovery.access_changes import follow_access
 from ternmq.meta.access.access_commands import ADMIN, AccessCommands, make_admin, make_alike
 from ternmq.meta.directory import MetaDirectory, serving_directory
-from ternmq.security.access.book import TOKEN_KEYS, AccessBook
+from ternmq.security.access.access_book import TOKEN_KEYS, AccessBook
 from ternmq.security.access.scram import client_proof, make_verifier, proves, salted
 from ternmq.wire.actions import Action
 from ternmq.wire.messages.limits import Grant, GrantSet, User, UserFind, UserNamed, Users, UserSet

@@ -25,6 +25,8 @@ from ternmq.core.errors import (
 )
 from ternmq.meta.access.key_commands import ERASED_FILE, KeyCommands
 from ternmq.meta.directory import MetaDirectory, serving_directory
+from ternmq.security.access.quota import UserUse
+from ternmq.wire.messages.limits import Quota
 from ternmq.wire.messages.topics import (
     KeyErase,
     KeyErased,
@@ -265,3 +267,23 @@ async def test_keys_are_listed_in_pages_from_the_newest_on(opener: Opener, tmp_p
         rest = await keys.list(TopicKeyQuery(topic="orders", limit=2**60, before=made[1]))
         assert isinstance(rest, TopicKeys)
         assert [key.id for key in rest.keys] == [made[0]]
+
+
+async def test_a_user_has_as_many_keys_as_its_quota_says(opener: Opener, tmp_path: Path) -> None:
+    """S4: a key for each subject stays in the memory of every meta server until it is erased."""
+    use = UserUse("shop", Quota(keys_max=2), lambda: 0.0)
+    subjects = [
+        msgspec.structs.replace(SUBJECT, label=f"s{letter * 64}") for letter in ("a", "b", "c")
+    ]
+    async with serving_keys(opener, tmp_path) as (directory, keys):
+        for wanted in subjects[:2]:
+            await keys.make(wanted, use)
+
+        with pytest.raises(OverLimit, match=r"'shop' has its 2 keys.*tern quota set shop --keys N"):
+            await keys.make(subjects[2], use)
+        assert isinstance(await keys.make(subjects[0], use), TopicKey), "what is there is told"
+        assert isinstance(await keys.make(PERIOD, UserUse("pay", Quota(), lambda: 0.0)), TopicKey)
+        assert KeyCommands(directory, data_dir=tmp_path)._by_maker == {"shop": 2, "pay": 1}
+
+        await keys.erase(KeyErase(digest="a" * 64))
+        await keys.make(subjects[2], use)

@@ -15,7 +15,7 @@ from ternmq.meta.access.token_commands import (
     own_key,
     own_rights,
 )
-from ternmq.security.access.book import TOKEN_KEYS, TOKENS_MAX, AccessBook, AccessEntry
+from ternmq.security.access.access_book import TOKEN_KEYS, TOKENS_MAX, AccessBook, AccessEntry
 from ternmq.security.access.token import make_token
 from ternmq.wire.messages.limits import (
     AccessTokens,

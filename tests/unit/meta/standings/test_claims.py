@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ternmq.core.errors import NotInSync
-from ternmq.meta.standings.claims import claimed, is_older, last_known
+from ternmq.meta.standings.claims import claimed, empty_handed, is_older, last_known
 from ternmq.meta.standings.standings import check_lead, forgotten, led, resynced
 from ternmq.wire.messages.standings import Claim, Member, Standing
 
@@ -83,6 +83,21 @@ def test_a_member_without_a_record_proves_nothing() -> None:
     assert waiting.claims and waiting.members == [NEW, ONE, TWO]
     assert join(waiting, TWO, None).claims, "of an earlier release: it said nothing"
     assert join(waiting, TWO, says(TWO, BOTH)).members == [ONE, TWO], "others join again"
+
+
+def test_a_member_that_was_named_and_never_wrote_anything_down_has_nothing_to_say() -> None:
+    """It joined, and its machine lost power before it followed: nobody else can be waited for."""
+    named = msgspec.structs.replace(ALONE, version=4, members=[ONE, TWO])
+    waiting = join(None, ONE, says(ONE, named))
+    assert waiting.claims, "the other one is named, and away"
+
+    found = join(waiting, TWO, empty_handed(waiting, TWO))
+    assert (found.in_sync, found.master, found.members) == ([ONE.id], ONE.id, [ONE, TWO])
+    assert found.claims == []
+
+    assert empty_handed(waiting, NEW) is None, "nobody waits for it"
+    in_the_set = join(None, ONE, says(ONE, BOTH))
+    assert empty_handed(in_the_set, TWO) is None, "it had everything, and has nothing"
 
 
 def test_a_member_whose_crash_took_something_is_not_in_the_set_that_is_taken_up() -> None:

@@ -22,7 +22,7 @@ class Died(Exception):
 
 @dataclass
 class Group:
-    """What a broker group knows of one name; as broker/transactions/unfenced.py does it."""
+    """What a broker group knows of one name (`broker/transactions/unfenced_attempts.py`)."""
 
     staged: set[int] = field(default_factory=set)
     gone: set[int] = field(default_factory=set)

@@ -14,7 +14,7 @@ from ternmq.batch.layout import Encoding
 from ternmq.batch.properties import value_to_text
 from ternmq.batch.rows.cut import project
 from ternmq.batch.view import BatchView
-from ternmq.client.sealing.opening import KeyName, open_batch
+from ternmq.client.sealing.decryption import KeyName, open_batch
 from ternmq.core.errors import Erased
 from ternmq.pipeline.sink import rows as sink_rows
 from ternmq.pipeline.source.columns import full_schema, needed

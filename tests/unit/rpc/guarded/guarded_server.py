@@ -15,8 +15,8 @@ from ternmq.rpc.guarded.guarded_peer import GuardedHandler
 from ternmq.rpc.node_proof import NodeGate
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import ServerLimits, listening
+from ternmq.security.access.access_book import AccessBook, AccessEntry
 from ternmq.security.access.audit import AuditLog
-from ternmq.security.access.book import AccessBook, AccessEntry
 from ternmq.security.access.rights import Right, check_grant
 from ternmq.security.access.scram import make_verifier
 from ternmq.security.access.secret import Secret

@@ -15,8 +15,8 @@ from ternmq.batch.encoder import Origin, Outgoing, RowOrigin, encode_messages
 from ternmq.batch.layout import DIRECTORY_ENTRY_SIZE, FIXED_SIZE, Column, Encoding
 from ternmq.core.errors import BadRequest, Forbidden, ProtocolError, Unauthorized
 from ternmq.core.ids import ProducerId
-from ternmq.rpc.guarded.narrowing import NARROWED
-from ternmq.security.access.book import TOKEN_KEYS, AccessEntry
+from ternmq.rpc.guarded.answer_filter import NARROWED
+from ternmq.security.access.access_book import TOKEN_KEYS, AccessEntry
 from ternmq.security.access.scram import nobody
 from ternmq.wire.actions import ACTIONS, ALSO_BY, Action
 from ternmq.wire.messages.delays import DelayChange, DelayFind, DelayLedgerQuery

@@ -20,7 +20,7 @@ from ternmq.rpc.guarded.failed_logins import OF_USER_MAX
 from ternmq.rpc.guarded.guarded_peer import bound_session
 from ternmq.rpc.node_proof import Channel
 from ternmq.security.access import scram
-from ternmq.security.access.book import AccessEntry
+from ternmq.security.access.access_book import AccessEntry
 from ternmq.security.access.secret import Secret
 from ternmq.wire.messages.hello import (
     BY_SCRAM,

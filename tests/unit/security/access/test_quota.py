@@ -3,7 +3,7 @@
 import pytest
 
 from ternmq.core.errors import BadRequest, OverLimit
-from ternmq.security.access.book import AccessBook, AccessEntry
+from ternmq.security.access.access_book import AccessBook, AccessEntry
 from ternmq.security.access.quota import AS_DEFAULT, UserUse, changed, check_quota, effective
 from ternmq.testing.clock import TurnedClock
 from ternmq.wire.messages.limits import Quota

@@ -1,0 +1,1 @@
+"""Bodies: what applications hand over becomes bytes, and bytes become what they asked for."""
