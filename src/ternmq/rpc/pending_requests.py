@@ -92,7 +92,7 @@ class OpenRequest:
             self._asked.peer.release(held)
 
 
-Start = Callable[[OpenRequest], Awaitable[Record] | None]
+StartRequest = Callable[[OpenRequest], Awaitable[Record] | None]
 """Answers the request, now or later; or returns work whose result is the answer."""
 
 
@@ -120,7 +120,7 @@ class PendingRequests:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def begin_now(self, peer: Peer, frame: Frame, start: Start) -> None:
+    def begin_now(self, peer: Peer, frame: Frame, start: StartRequest) -> None:
         """Begin without a task; what `start` raises is the answer. It may ask for a task."""
         working = start(OpenRequest(_Asked(peer, frame), self._stuck))
         if working is not None:

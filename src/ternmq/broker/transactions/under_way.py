@@ -11,13 +11,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from ternmq.batch.half import DETACHED_NAME_AT, detached_key
-from ternmq.broker.log.commit import Committer
+from ternmq.broker.log.commit import Committer, OnAppended
 from ternmq.core.errors import TernError
 from ternmq.storage.log.append import Append
 
 HalfKey = tuple[tuple[int, int], int]
 """Producer and its number of the first row: which batch this is."""
-OnDone = Callable[[Append, TernError | None], None]
 
 
 class StoredHalf(Protocol):
@@ -93,13 +92,18 @@ class TransactionsUnderWay:
                 return
             await asyncio.wait(waiting)
 
-    def stage(self, key: bytes, batch: HalfKey, append: Append, on_done: OnDone) -> None:
+    def stage(self, key: bytes, batch: HalfKey, append: Append, on_done: OnAppended) -> None:
         """Append a half batch."""
         self._staging.setdefault(key, {})[batch] = self._new_future()
         self._committer.append(append, partial(self._staged, key, batch, on_done))
 
     def _staged(
-        self, key: bytes, batch: HalfKey, on_done: OnDone, append: Append, error: TernError | None
+        self,
+        key: bytes,
+        batch: HalfKey,
+        on_done: OnAppended,
+        append: Append,
+        error: TernError | None,
     ) -> None:
         left = self._staging[key]
         done = left.pop(batch)
@@ -108,7 +112,7 @@ class TransactionsUnderWay:
         done.set_result(None)
         on_done(append, error)
 
-    def decide(self, keys: list[bytes], append: Append, on_done: OnDone) -> None:
+    def decide(self, keys: list[bytes], append: Append, on_done: OnAppended) -> None:
         """Append a decision about these."""
         done = self._new_future()
         for key in keys:
@@ -119,7 +123,7 @@ class TransactionsUnderWay:
         self,
         keys: list[bytes],
         done: asyncio.Future[None],
-        on_done: OnDone,
+        on_done: OnAppended,
         append: Append,
         error: TernError | None,
     ) -> None:

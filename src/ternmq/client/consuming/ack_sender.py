@@ -202,7 +202,7 @@ class AckSender:
         self._sending[request] = None
 
     def _send_at_once(self) -> None:
-        """Somebody waits for the answer: not even until the end of this turn."""
+        """Send without waiting for the end of this turn: the answer is waited for."""
         connection = self._connection
         if connection is None:
             return
