@@ -61,7 +61,8 @@ endif
 
 # `check` has run the tidy ones.
 test: check test-tools ## Check, then run every test that is not marked long
-	$(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile --ignore tests/tidy $(ARGS)
+	$(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile --ignore tests/tidy \
+	  --durations 25 --durations-min 5 $(ARGS)
 
 test-long: install test-tools ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m long $(ARGS)

@@ -343,6 +343,11 @@ class RocketPeer:
         while self._processes:
             self._processes.pop().stop()
 
+    @property
+    def port(self) -> int:
+        """Where its proxy listens."""
+        return self._port
+
     def pids(self) -> list[int]:
         return [process.pid for process in self._processes]
 

@@ -105,8 +105,8 @@ def one_input(random: Random) -> bytes:
         random.shuffle(frames)
     sent = bytearray(b"".join(([HELLO] if random.random() < 0.95 else []) + frames))
     for _ in range(random.choice((0, 0, 0, 1, 3))):
-        at = random.randrange(len(sent))
-        if random.random() < 0.5:
+        at = random.randrange(len(sent)) if sent else 0
+        if sent and random.random() < 0.5:
             sent[at] = random.randrange(256)
         else:
             del sent[at : at + random.randrange(1, 9)]

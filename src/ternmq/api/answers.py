@@ -11,11 +11,13 @@ import msgspec
 from starlette.responses import Response
 
 from ternmq.api.bodies import as_field
+from ternmq.api.views.message_masks import MaskedView
 from ternmq.api.views.snapshot import GroupView, TopicView
 from ternmq.client.inspection.times import TimeSpread
 from ternmq.client.model.message import Message
 from ternmq.client.model.times import time_from_ms
 from ternmq.client.transport.fan_out import Missing
+from ternmq.core.errors import Forbidden
 
 JSON = "application/json"
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
@@ -48,8 +50,11 @@ def rfc3339(at: datetime | int) -> str:
     return exact.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def message_fields(message: Message, *, body: bool = True) -> dict[str, Any]:
-    """A message; one that an old release stored and that cannot be read is named as such."""
+def message_fields(
+    message: Message, view: MaskedView | None = None, *, topic: str = ""
+) -> dict[str, Any]:
+    """A message; one that an old release stored and that cannot be read is named as such. `view`:
+    with what is masked hidden, as of this topic."""
     fields: dict[str, Any] = {"sequence": message.sequence, "broker_group": message.broker_group}
     unreadable: list[str] = []
     for name in ("id", "topic", "key", "tag", "order_key", "app", "properties", "priority"):
@@ -60,11 +65,18 @@ def message_fields(message: Message, *, body: bool = True) -> dict[str, Any]:
             unreadable.append(name)
     fields["stored_at"] = rfc3339(message.stored_at)
     fields["born_at"] = rfc3339(message.born_at)
-    if body:
-        try:
+    try:
+        if view is None:
             fields |= as_field(message.body)
-        except Exception:
-            unreadable.append("body")
+        else:
+            properties = fields["properties"] or {}
+            shown = view.of(topic or fields["topic"] or "", message.body, properties)
+            fields |= {"properties": shown.properties, **as_field(shown.body)}
+            fields |= {"masked": True} if shown.masked else {}
+    except Forbidden:
+        raise
+    except Exception:
+        unreadable.append("body")
     return fields | ({"unreadable": unreadable} if unreadable else {})
 
 

@@ -9,7 +9,7 @@ done. Lines change while somebody looks: `learn` puts the new ones in place. Pur
 from collections.abc import Iterable
 
 from ternmq.core.errors import Forbidden
-from ternmq.security.access.rights import ANY, Right, Rights, missing
+from ternmq.security.access.rights import ANY, UNMASKED, Right, Rights, missing
 from ternmq.security.access.token import TokenClaims
 from ternmq.wire.actions import Action
 from ternmq.wire.messages.limits import OwnRights
@@ -88,6 +88,10 @@ class CallerRights:
     def reads(self, topic: str = "") -> bool:
         """Bodies; an empty name: of all topics."""
         return self.may(Action.READ, "topic", topic)
+
+    def unmasks(self, topic: str) -> bool:
+        """May see what masks hide of its messages."""
+        return self.may(Action.READ, UNMASKED, topic)
 
     def why_not_read(self, topic: str) -> str:
         return self.why_not([(Action.READ, "topic", topic)])

@@ -12,6 +12,7 @@ from fastapi import Request
 from ternmq.api.caller_rights import EVERYTHING, CallerRights
 from ternmq.api.http_consumers import HttpConsumers
 from ternmq.api.views.browse import MessageBrowser
+from ternmq.api.views.message_masks import MessageMasks
 from ternmq.api.views.watch import LooksShared
 from ternmq.client.client import Client
 from ternmq.core.clock import Clock
@@ -29,6 +30,7 @@ class ApiService:
     browser: MessageBrowser
     consumers: HttpConsumers
     clock: Clock
+    masks: MessageMasks
     rights: CallerRights = EVERYTHING
 
 

@@ -8,7 +8,7 @@ Read only; of a stopped server, a restored backup, or a copy.
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from ternmq.backup.inventory import ELSEWHERE, LOG_ORDER, belongs
@@ -47,7 +47,7 @@ class VerifiedLog:
     size: int = 0
     torn: int = 0
     """Bytes of a last record that is not whole."""
-    problems: tuple[str, ...] = ()
+    problems: list[str] = field(default_factory=list)
 
 
 LogFiles = tuple[Path, list[tuple[int, Path]]]
@@ -97,23 +97,20 @@ def _marked(log: Path) -> int:
 
 def _verified(data_dir: Path, name: Path, files: list[tuple[int, Path]]) -> VerifiedLog:
     kind = name.parent.name if name.suffix == LOG_SUFFIX else name.name
-    log, problems = VerifiedLog(name.relative_to(data_dir).as_posix()), []
+    log = VerifiedLog(name.relative_to(data_dir).as_posix())
     end = files[0][0] if files else 0
     for base, path in files:
         if base != end:
-            problems.append(f"bytes {end} to {base} are missing")
+            log.problems.append(f"bytes {end} to {base} are missing")
         last = path == files[-1][1]
-        size = _scan(FORMATS[kind](), base, path, log, problems, last=last)
+        size = _scan(FORMATS[kind](), base, path, log, last=last)
         log.size, end = log.size + size, base + size
     if kind not in HOURS and end < (marked := _marked(name)):
-        problems.append(f"bytes {end} to {marked} are missing: they were safe once")
-    log.problems = tuple(problems)
+        log.problems.append(f"bytes {end} to {marked} are missing: they were safe once")
     return log
 
 
-def _scan(
-    form: LogFormat, base: int, path: Path, log: VerifiedLog, problems: list[str], *, last: bool
-) -> int:
+def _scan(form: LogFormat, base: int, path: Path, log: VerifiedLog, *, last: bool) -> int:
     """Returns the size of the file, without the room for more that a crash may leave at its end."""
     at = 0
     try:
@@ -125,7 +122,7 @@ def _scan(
         if torn is not None:
             log.torn = torn
             return at + torn
-        problems.append(f"offset {base + at}: {error.message}")
+        log.problems.append(f"offset {base + at}: {error.message}")
         return path.stat().st_size
     return at
 

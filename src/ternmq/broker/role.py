@@ -1,7 +1,8 @@
 """A broker's part in replication: its files, and what it does with them as master and as replica.
 
-The rest (joining, leading, following, promotion) is in `replication` and is the same for the delay
-server.
+Opens and copies a broker's data directory, and puts together what runs in each role: the leader
+(`broker/leader.py`) or the follower (`broker/follower.py`). The rest (joining, leading, following,
+promotion) is in `replication` and is the same for the delay server. Never decides who leads.
 """
 
 import asyncio

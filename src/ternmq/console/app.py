@@ -173,12 +173,15 @@ class ConsoleSite:
             console = self._for(request.scope.get(CALLER))
             topic = request.query_params.get("topic", "")
             found = await message.find_message(console, str(request.path_params["id"]), None, topic)
+            view = await console.masked(
+                AskedUrl(path=request.url.path, query=dict(request.query_params))
+            )
+            kept = found[0].message
+            shown = view.of(kept.topic, kept.body, kept.properties)
         except TernError as error:
             return await self._html(request, AskedUrl(path=request.url.path), failing(error))
-        headers = {"Content-Disposition": f'attachment; filename="{found[0].message.id}.bin"'}
-        return Response(
-            found[0].message.body, media_type="application/octet-stream", headers=headers
-        )
+        headers = {"Content-Disposition": f'attachment; filename="{kept.id}.bin"'}
+        return Response(shown.body, media_type="application/octet-stream", headers=headers)
 
     async def _stream(self, request: Request) -> Response:
         url = request.query_params.get("at", "/")

@@ -1,44 +1,61 @@
-"""Where the console listens, what it shows, and how people come in."""
+"""The settings of a console: where it listens, what it shows, and how people come in.
+
+Types and limits stand with the fields and are checked by msgspec (`core/settings.py`); what is said
+here is which of them go together. Never reads a file but for its stamp.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from ternmq.console.login.oidc_login import OidcClientConfig
 from ternmq.console.login.sessions import IDLE_S, LASTS_S
 from ternmq.core.errors import BadConfig
+from ternmq.core.settings import about, check
 from ternmq.discovery.url_user import split_user
 from ternmq.rpc.address import is_loopback, join_address
+
+MINUTE_S = 60
+WEEK_S = 7 * 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleConfig:
     """All settings of one console."""
 
-    url: str
-    """Of the cluster; with a user in it, the console looks as that user and people log in."""
-    password_file: str = ""
-    """Of that user; empty: what the environment says."""
-    host: str = "127.0.0.1"
-    port: int = 7780
-    insecure: bool = False
-    """Also listen where others could read along, or without logins."""
-    certificate_file: str = ""
-    key_file: str = ""
-    public_url: str = ""
-    """How browsers reach it, where a proxy stands before it; empty: by host and port."""
+    url: Annotated[
+        str, about("the cluster; with a user, the console looks as that one and people log in")
+    ]
+    password_file: Annotated[str, about("of that user; empty: what the environment says")] = ""
+    host: Annotated[str, about("the address on which it listens")] = "127.0.0.1"
+    port: Annotated[int, about("the port on which it listens", 0, 65_535)] = 7780
+    insecure: Annotated[
+        bool, about("also listen where others could read along, or without logins")
+    ] = False
+    certificate_file: Annotated[str, about("certificate (PEM) that browsers are shown")] = ""
+    key_file: Annotated[str, about("its private key (PEM)")] = ""
+    public_url: Annotated[
+        str, about("how browsers reach it through a proxy; empty: by host and port")
+    ] = ""
     oidc: OidcClientConfig | None = None
-    idle_s: float = IDLE_S
-    lasts_s: float = LASTS_S
+    idle_s: Annotated[
+        float, about("seconds after which a session ends that nobody uses", MINUTE_S, WEEK_S)
+    ] = IDLE_S
+    lasts_s: Annotated[float, about("seconds after which every session ends", MINUTE_S, WEEK_S)] = (
+        LASTS_S
+    )
 
     def __post_init__(self) -> None:
+        check(self)
+        if self.idle_s > self.lasts_s:
+            raise BadConfig(
+                f"a session cannot be idle for longer ({self.idle_s:g} s) than it lasts "
+                f"({self.lasts_s:g} s)"
+            )
         if bool(self.certificate_file) != bool(self.key_file):
             raise BadConfig("a certificate and its key come together: give both files, or none")
         if self.oidc is not None and not self.logs_in:
             raise BadConfig("an issuer is of use only where people log in: write tern://USER@HOST")
-        if not 60 <= self.idle_s <= self.lasts_s <= 7 * 86_400:
-            raise BadConfig(
-                "a session lasts a minute to seven days, and is idle for less than that"
-            )
         if self.public_url and not self.public_url.startswith(("https://", "http://")):
             raise BadConfig(f"public_url is {self.public_url[:80]!r}; it begins with https://")
         if not self.exposed or self.insecure:

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 from ternmq.api.caller_rights import EVERYTHING, CallerRights
 from ternmq.api.views.browse import MessageBrowser
+from ternmq.api.views.message_masks import MaskedView, MessageMasks
 from ternmq.api.views.watch import LooksShared
 from ternmq.client.client import Client
 from ternmq.client.documents.documents import RegistryDocuments
@@ -30,12 +31,17 @@ class Console:
     clock: Clock
     documents: RegistryDocuments
     """Of the registry, as the console's own user: not of whoever looks."""
+    masks: MessageMasks
     rights: CallerRights = EVERYTHING
     """Of whoever looks."""
     url: str
     """Of the cluster, for texts that people copy; without a password."""
     origin: str
     """Of this console: http://127.0.0.1:7780."""
+
+    async def masked(self, asked: "AskedUrl") -> MaskedView:
+        """What whoever looks may see of messages; `unmask=1` in the URL asks for all."""
+        return await self.masks.view(self.rights, unmask=asked.text("unmask") == "1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from ternmq.api.callers import Callers
 from ternmq.api.http_consumers import HttpConsumers
 from ternmq.api.service import ApiService
 from ternmq.api.views.browse import MessageBrowser
+from ternmq.api.views.message_masks import MessageMasks
 from ternmq.api.views.watch import Watch
 from ternmq.client.client import Client, connect
 from ternmq.console.app import ConsoleSite, make_site
@@ -70,8 +71,10 @@ async def making_site(config: ConsoleConfig, clock: Clock) -> AsyncIterator["Run
         mq = await stack.enter_async_context(_looking(config, user or APP))
         watch = Watch(mq, clock)
         consumers = HttpConsumers(mq, clock)
+        masks = MessageMasks(mq.admin.documents, clock)
         service = ApiService(
             mq=mq,
+            masks=masks,
             watch=watch,
             browser=MessageBrowser(mq, clock),
             consumers=consumers,
@@ -83,6 +86,7 @@ async def making_site(config: ConsoleConfig, clock: Clock) -> AsyncIterator["Run
             browser=service.browser,
             clock=clock,
             documents=mq.admin.documents,
+            masks=masks,
             url=url,
             origin=config.origin,
         )
@@ -148,7 +152,8 @@ async def _looking(config: ConsoleConfig, app: str) -> AsyncIterator[Client]:
             raise BadConfig(
                 f"this cluster has security on: {error.message}. The console looks as a user of "
                 "its own, and people log in: tern user add tern-console; tern grant add "
-                "tern-console describe '*'; tern grant add tern-console delay '*'; then "
+                "tern-console describe '*'; tern grant add tern-console delay '*'; tern grant add "
+                "tern-console read 'document:mask'; then "
                 "TERN_PASSWORD_FILE=FILE tern console --url tern://tern-console@HOST:PORT"
             ) from None
         yield mq
@@ -194,7 +199,7 @@ async def serving_console(config: ConsoleConfig, clock: Clock) -> AsyncIterator[
                 yield config.origin
         finally:
             await site.end_streams()
-            server.should_exit = True
+            server.stop()
             await asyncio.wait([serving])
 
 
@@ -230,4 +235,8 @@ class QuietServer(uvicorn.Server):
         try:
             await super().startup(sockets)
         except SystemExit:
-            self.should_exit = True
+            self.stop()
+
+    def stop(self) -> None:
+        """End `serve` soon."""
+        self.should_exit = True

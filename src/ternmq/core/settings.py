@@ -6,16 +6,17 @@ part (`broker.config`, `meta.config`, …):
     lease_ms: Annotated[int, about("how long a consumer holds messages", 100, DAY_MS)] = 60_000
 
 A field that is such a class itself brings its settings along; one that two classes share gets the
-same values in both. Sizes and durations may be written for people ("1GiB", "60s") or as plain
-numbers of bytes and milliseconds. Types and limits are checked by msgspec; the texts of refusals
-are ours. This module knows no setting by name and reads neither files nor the environment.
+same values in both; one without `about` is no setting, and its own class checks it. Sizes and
+durations may be written for people ("1GiB", "60s") or as plain numbers of bytes and milliseconds.
+Types and limits are checked by msgspec; the texts of refusals are ours. This module knows no
+setting by name and reads neither files nor the environment.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -98,13 +99,26 @@ class Setting:
             raise BadConfig(f"{self.name}: {error}") from error
 
     def _wanted(self, value: Any) -> str:
+        plain = get_args(self.kind)[0]
+        if get_origin(plain) is Literal:
+            return " or ".join(map(str, get_args(plain)))
+        if get_origin(plain) is Mapping:
+            return "texts by name"
         match self.default:
             case bool():
                 return "true or false"
             case int() if type(value) is int and self.limits is not None:
                 return "{} to {}".format(*self.limits)
+            case int() if type(value) is int and self._about.ge is not None:
+                return f"at least {self._about.ge}"
             case int():
                 return "a whole number"
+            case float() if type(value) in (int, float) and self.limits is not None:
+                return "{} to {}".format(*self.limits)
+            case float():
+                return "a number"
+            case tuple():
+                return "texts"
             case StrEnum():
                 return " or ".join(type(self.default))
             case Path():
@@ -149,7 +163,7 @@ def _described(kind: type[Any]) -> tuple[tuple[Setting, ...], dict[str, type[Any
         own = tuple(
             Setting(name=field.name, default=field.default, kind=hints[field.name])
             for field in fields(kind)
-            if not is_dataclass(hints[field.name])
+            if get_origin(hints[field.name]) is Annotated
         )
         names = [field.name for field in fields(kind) if is_dataclass(hints[field.name])]
         _DESCRIBED[kind] = own, {name: hints[name] for name in names}

@@ -1,4 +1,8 @@
-"""What an operator may set for a delay server, besides what every member of a broker group has."""
+"""What an operator may set for a delay server, besides what every member of a broker group has.
+
+Types and limits stand with the fields and are checked by msgspec (`core/settings.py`). Never reads
+a file or the environment: `node/config.py` does.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated

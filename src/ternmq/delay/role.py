@@ -2,7 +2,8 @@
 
 The rest (joining, leading, following, promotion) is in `replication`, the same as for brokers. Two
 logs are copied: the messages as they arrived and the decisions about them. Everything else (hours,
-dispatch logs) is derived from what counts of the two, by each member for itself.
+dispatch logs) is derived from what counts of the two, by each member for itself. Never decides who
+leads.
 """
 
 import asyncio

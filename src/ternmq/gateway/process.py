@@ -13,10 +13,12 @@ from ternmq.client.client import Client, connect
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig, Unauthorized, Unavailable
 from ternmq.core.lifecycle import background
+from ternmq.core.log import get_logger
 from ternmq.discovery.url_user import split_user
 from ternmq.gateway.config import GatewayConfig
 from ternmq.gateway.handlers.cluster_facts import ClusterFacts
 from ternmq.gateway.handlers.context import GatewayContext
+from ternmq.gateway.offered_tls import OfferedTls, can_make_certificates
 from ternmq.gateway.protocol.names import GatewayNames
 from ternmq.gateway.router import GatewayRouter
 from ternmq.gateway.sessions.clients import ClientTable
@@ -24,6 +26,7 @@ from ternmq.gateway.sessions.group_consumers import GroupConsumers
 from ternmq.gateway.sessions.half_messages import HalfMessages
 from ternmq.gateway.sessions.opened_keys import SignerKey
 from ternmq.gateway.sessions.recent_sends import RecentSends
+from ternmq.gateway.sessions.shared_sends import SharedSends
 from ternmq.gateway.signed_router import SignedRouter
 from ternmq.rpc.http2.call_server import serving_calls
 from ternmq.rpc.http2.calls import CallTable
@@ -31,8 +34,9 @@ from ternmq.rpc.http2.calls import CallTable
 APP = "tern-gateway"
 LOOK_S = 2.0
 LEAVE_S = 1.0
-REQUEST_TIMEOUT_S = 2.5
-"""Clients wait 3 s for an answer: before that they are told to try again."""
+
+
+log = get_logger()
 
 
 @asynccontextmanager
@@ -60,6 +64,7 @@ async def making_gateway(
             consumers=consumers,
             halves=halves,
             recent=RecentSends(clock),
+            sends=SharedSends(mq),
         )
         pushed = consumers.pushed
         async with background(clients=clients.run, consumers=consumers.run, pushed=pushed.run):
@@ -76,9 +81,18 @@ async def serving_gateway(config: GatewayConfig, clock: Clock) -> AsyncIterator[
     """Listen while a block runs; yields the address."""
     async with (
         making_router(config, clock) as router,
-        serving_calls(router, config.address),
+        serving_calls(router, config.address, tls=_offered_tls(config)),
     ):
         yield config.address
+
+
+def _offered_tls(config: GatewayConfig) -> OfferedTls | None:
+    """Java, Go and C# clients speak TLS unless told otherwise, and trust any certificate."""
+    files = config.certificate_files
+    if files is None and not can_make_certificates():
+        log.warning("plain text only: pip install 'ternmq[security]' for TLS on the same port")
+        return None
+    return OfferedTls(files, ("h2",), (config.host, "localhost"))
 
 
 @asynccontextmanager

@@ -1,4 +1,8 @@
-"""What an operator may set for a meta server."""
+"""What an operator may set for a meta server.
+
+Types and limits stand with the fields and are checked by msgspec (`core/settings.py`); here is said
+which settings need each other. Never reads a file or the environment: `node/config.py` does.
+"""
 
 from dataclasses import dataclass, field
 from typing import Annotated

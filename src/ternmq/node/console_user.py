@@ -30,6 +30,7 @@ PASSWORD_FILE = "console-password"
 GRANTS = (
     Grant(action="describe", resource="*"),
     Grant(action="delay", resource="topic:*"),
+    Grant(action="read", resource="document:mask"),
     Grant(action="read", resource="document:request"),
     Grant(action="manage", resource="document:request"),
 )
@@ -41,6 +42,8 @@ def ensure_console_user(registry: Registry, path: Path, clock: Clock) -> None:
     held = next((topic for topic in registry.topics() if topic.name == name), None)
     entry = None if held is None else read_entry(held.settings.apps)
     if entry is not None and entry.user and _fits(entry.verifier, path):
+        if any(each not in entry.grants for each in GRANTS):  # Made by an earlier release.
+            registry.update_topic(name, _with_grants)
         return
     password = secrets.token_urlsafe(32)
     # Nobody guesses 256 random bits, however few rounds it takes to try one.
@@ -58,6 +61,12 @@ def ensure_console_user(registry: Registry, path: Path, clock: Clock) -> None:
         registry.create_topics([new])
     else:
         registry.update_topic(name, lambda settings: _with_password(settings, verifier))
+
+
+def _with_grants(settings: TopicSettings) -> TopicSettings:
+    entry = read_entry(settings.apps)
+    more = [each for each in GRANTS if each not in entry.grants]
+    return entry_settings(replace(entry, grants=[*entry.grants, *more]))
 
 
 def _with_password(settings: TopicSettings, verifier: Verifier) -> TopicSettings:

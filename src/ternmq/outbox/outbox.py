@@ -23,6 +23,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, Protocol, Unpack, overload, runtime_checkable
 
 from sqlalchemy import Connection, Engine, Table, event, insert
@@ -215,7 +216,7 @@ class Outbox:
         made = make_body(body, call_codec(options, self._codec), CODEC_HINT)
         message = make_outgoing(made, options, now_ms)
         if message.delay_ms is not None:
-            message.due_at_ms, message.delay_ms = now_ms + message.delay_ms, None
+            message = replace(message, due_at_ms=now_ms + message.delay_ms, delay_ms=None)
         mine = self._mq is not None and message.due_at_ms is None
         hashed = order_hash(topic, message.order_key) if message.due_at_ms is None else None
         ready_ms = now_ms + int(self.relay.settings.grace * 1000) if mine else now_ms

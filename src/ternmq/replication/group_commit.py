@@ -336,21 +336,21 @@ class GroupCommit:
     def _stage(self, leg: _Leg, now: _CommitRound) -> None:
         load = leg.target.take()
         leg.taken += 1
-        part = _Part(leg, load, None)
         try:
             stopped = self._undone or (None if leg.target.after_bug else self._writer.broken)
             if stopped is not None:
                 raise stopped
-            part.staged = leg.target.stage(load)
+            staged = leg.target.stage(load)
         except TernError as error:
-            self._tell(part, error)
+            self._tell(_Part(leg, load, None), error)
             return
         except Exception:
             log.exception("staging failed by a bug", log_number=leg.target.number)
-            self._tell(part, TernError(f"{self._owner} failed while staging; its log says why"))
+            bug = TernError(f"{self._owner} failed while staging; its log says why")
+            self._tell(_Part(leg, load, None), bug)
             return
-        now.parts.append(part)
-        offered = leg.target.offered(part.staged)
+        now.parts.append(_Part(leg, load, staged))
+        offered = leg.target.offered(staged)
         if offered is not None and self.may_offer(leg):
             now.kept.append((leg, offered))
 

@@ -1,4 +1,8 @@
-"""What an operator may set for every server that listens."""
+"""What an operator may set for every server that listens.
+
+Types and limits stand with the fields and are checked by msgspec (`core/settings.py`). Brokers,
+delay servers and meta servers share it. Never opens a socket.
+"""
 
 from dataclasses import dataclass, field
 from typing import Annotated

@@ -1,10 +1,14 @@
-"""The settings of the storage, checked once, before anything runs."""
+"""The settings of the storage, checked once, before anything runs.
+
+What an operator sets for a broker or a delay server becomes these (`broker/role.py`). Types and
+limits stand with the fields and are checked by msgspec. Never reads a file or the environment.
+"""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from ternmq.batch.layout import STORED_SIZE_MAX
-from ternmq.core.errors import BadConfig
+from ternmq.core.settings import about, check
 from ternmq.core.units import DAY_MS, GIB, KIB, MIB
 
 
@@ -12,58 +16,47 @@ from ternmq.core.units import DAY_MS, GIB, KIB, MIB
 class StorageConfig:
     """How data is kept. Every field has a default that is safe."""
 
-    flush: Literal["sync", "async"] = "sync"
-    """sync: a message is safe when fdatasync returned. async: when the OS has it."""
-    flush_interval_ms: int = 500
-    """Async only: the longest time that safe messages wait for fdatasync."""
-    flush_bytes: int = 16 * MIB
-    """Async only: so many bytes waiting for fdatasync are flushed at once."""
-    segment_size: int = GIB
-    segment_batches_max: int = 1_000_000
-    """A segment also ends here, so the consume entries held in memory are bounded."""
-    pull_segment_size: int = 64 * MIB
-    pull_keep: int = 0
-    """So many bytes of delivery records stay although no group needs them."""
-    pull_flush_interval_ms: int = 1_000
-    """Progress records wait at most this long for fdatasync."""
-    min_free: int = 64 * MIB
-    """Below this much free space messages are refused; what is left is for consuming."""
-    full_percent: int = 100
-    """Where so much of the disk is used messages are refused too."""
-    checkpoint_interval_ms: int = 5_000
-    files_open_max: int = 64
-    """Sealed files kept open for reading, per log."""
-    producers_max: int = 100_000
-    """Beyond this many, producers silent for `producer_silence_ms` are forgotten."""
-    producer_batches_max: int = 512
-    """Batches remembered per producer to recognise repeats."""
-    producer_silence_ms: int = DAY_MS
+    flush: Annotated[
+        Literal["sync", "async"],
+        about("sync: a message is safe when fdatasync returned; async: when the OS has it"),
+    ] = "sync"
+    flush_interval_ms: Annotated[
+        int, about("async: the longest time that safe messages wait for fdatasync", 1)
+    ] = 500
+    flush_bytes: Annotated[
+        int, about("async: so many bytes waiting for fdatasync are flushed at once", 1)
+    ] = 16 * MIB
+    segment_size: Annotated[int, about("bytes of a message log file", STORED_SIZE_MAX)] = GIB
+    segment_batches_max: Annotated[
+        int, about("a segment also ends here: its consume entries are held in memory", 1)
+    ] = 1_000_000
+    pull_segment_size: Annotated[int, about("bytes of a pull log file", 64 * KIB)] = 64 * MIB
+    pull_keep: Annotated[
+        int, about("bytes of delivery records that stay although no group needs them", 0)
+    ] = 0
+    pull_flush_interval_ms: Annotated[
+        int, about("progress records wait at most this long for fdatasync", 1)
+    ] = 1_000
+    min_free: Annotated[
+        int, about("below this much free space messages are refused; the rest is for consuming", 0)
+    ] = 64 * MIB
+    full_percent: Annotated[
+        int, about("where so much of the disk is used messages are refused too", 1)
+    ] = 100
+    checkpoint_interval_ms: Annotated[int, about("between two checkpoints", 1)] = 5_000
+    files_open_max: Annotated[int, about("sealed files kept open for reading, per log", 1)] = 64
+    producers_max: Annotated[
+        int, about("beyond so many, those silent for `producer_silence_ms` are forgotten", 1)
+    ] = 100_000
+    producer_batches_max: Annotated[
+        int, about("batches remembered per producer to recognise repeats", 1)
+    ] = 512
+    producer_silence_ms: Annotated[
+        int, about("how long a producer is remembered in any case", 1)
+    ] = DAY_MS
 
     def __post_init__(self) -> None:
-        if self.flush not in ("sync", "async"):
-            raise BadConfig(f"flush is {self.flush!r}; it can be 'sync' or 'async'")
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise BadConfig(f"{name} is {value!r}; it must be a whole number, at least {least}")
-
-
-_LEAST = {
-    "flush_interval_ms": 1,
-    "flush_bytes": 1,
-    "segment_size": STORED_SIZE_MAX,
-    "segment_batches_max": 1,
-    "pull_segment_size": 64 * KIB,
-    "pull_keep": 0,
-    "pull_flush_interval_ms": 1,
-    "min_free": 0,
-    "full_percent": 1,
-    "checkpoint_interval_ms": 1,
-    "files_open_max": 1,
-    "producers_max": 1,
-    "producer_batches_max": 1,
-    "producer_silence_ms": 1,
-}
+        check(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    TypeVar,
     Union,
     get_args,
     get_origin,
@@ -74,6 +75,7 @@ GOOD: dict[str, Any] = {
     "end": datetime(2030, 1, 1, tzinfo=UTC),
     "error": None,
     "exact": False,
+    "exist_ok": False,
     "expires": 60,
     "force": False,
     "function": lambda check: "unknown",
@@ -92,6 +94,7 @@ GOOD: dict[str, Any] = {
     "lifespan": None,
     "limit": 10,
     "member": "m-1",
+    "middlewares": [],
     "mq": None,
     "message": "01M7FCD80ZA6JWJ00W00000000",
     "name": "orders",
@@ -146,6 +149,7 @@ GOOD: dict[str, Any] = {
     "Delays.page.start": None,
     "Delays.rows.start": None,
     "Inbox.key": None,
+    "Message.decode.kind": dict,
     "Inbox.session": True,
     "Outbox.settings": None,
     "RegistryDocuments.list.after": "",
@@ -262,7 +266,7 @@ def allowed(value: Any, hint: Any) -> bool:
         return type(value) in (int, float)
     if hint in (int, str, bytes, bool, datetime, timedelta):
         return type(value) is hint
-    if origin in (list, collections.abc.Sequence):
+    if origin in (list, collections.abc.Sequence, collections.abc.Iterable):
         return isinstance(value, list) and all(allowed(each, parts[0]) for each in value)
     if origin is tuple:
         return isinstance(value, tuple) and all(map(allowed, value, parts))
@@ -270,6 +274,9 @@ def allowed(value: Any, hint: Any) -> bool:
         return isinstance(value, dict) and all(allowed(each, parts[1]) for each in value.values())
     if origin is collections.abc.Callable:
         return callable(value)
+    if origin is type:
+        kind = parts[0]
+        return isinstance(value, type) and (isinstance(kind, TypeVar) or issubclass(value, kind))
     if getattr(hint, "_is_protocol", False):
         return False
     return isinstance(value, hint)

@@ -191,7 +191,14 @@ async def test_over_tls_the_cookie_is_bound_to_this_host(tmp_path: Path) -> None
         ({"url": "tern://127.0.0.1:1", "host": "0.0.0.0"}, "loopback only"),
         ({"url": "tern://a@127.0.0.1:1", "host": "0.0.0.0"}, "without TLS"),
         ({"url": "tern://a@127.0.0.1:1", "certificate_file": "x"}, "come together"),
-        ({"url": "tern://a@127.0.0.1:1", "idle_s": 1.0}, "a session lasts"),
+        ({"url": "tern://a@127.0.0.1:1", "idle_s": 1.0}, "idle_s must be 60 to 604800, got 1.0"),
+        (
+            {"url": "tern://a@127.0.0.1:1", "idle_s": 900, "lasts_s": 90},
+            "cannot be idle for longer",
+        ),
+        ({"url": "tern://a@127.0.0.1:1", "port": 70_000}, "port must be 0 to 65535"),
+        ({"url": "tern://a@127.0.0.1:1", "insecure": "no"}, "insecure must be true or false"),
+        ({"url": 7}, "url must be a text"),
     ],
 )
 def test_a_console_that_others_reach_has_logins_and_tls(

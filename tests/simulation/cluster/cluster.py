@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from ternmq.broker import role
 from ternmq.broker.maintenance import retention
+from ternmq.client.consuming.consumer import Consumer
 from ternmq.delay.timing import scheduler
 from ternmq.meta.registries.registry import Registry
 from ternmq.node.broker_process import serving_broker_alone
@@ -189,7 +190,8 @@ class Cluster:
         try:
             kept = nullcontext() if self.shape.expires else kept_for_ever()
             batches = self.shape.segment_batches
-            with self.world.entered(), segments_of(batches), synced_in_turn(), kept:
+            leases = leases_by_the_clock_of(self.world)
+            with self.world.entered(), segments_of(batches), synced_in_turn(), leases, kept:
                 self._run()
         finally:
             self._registry.end()
@@ -283,6 +285,23 @@ def synced_in_turn() -> Iterator[None]:
         yield
     finally:
         setattr(scheduler, "ThreadPoolExecutor", ThreadPoolExecutor)  # noqa: B010
+
+
+@contextmanager
+def leases_by_the_clock_of(world: World) -> Iterator[None]:
+    """Consumers see the end of their leases by the clock of their machine, which goes on while it
+    sleeps."""
+
+    def now() -> float:
+        assert world.current is not None
+        return world.current.machine.clock.monotonic()
+
+    before = Consumer.__init__.__defaults__
+    Consumer.__init__.__defaults__ = (now,)
+    try:
+        yield
+    finally:
+        Consumer.__init__.__defaults__ = before
 
 
 @contextmanager

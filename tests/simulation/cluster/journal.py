@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+from ternmq.client.model.delivery import Fence
 from ternmq.client.model.message import Message
 from ternmq.core.errors import DiskFull, OverLimit, ReadOnly, TernError
 from ternmq.wire.messages.groups import LedgerLine
@@ -56,6 +57,8 @@ class Journal:
     by_key: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     """Stored bodies of an order key, in the order in which they were acknowledged."""
     leases: dict[tuple[str, int], str] = field(default_factory=dict)
+    fences: dict[tuple[str, str, str], tuple[Fence, str]] = field(default_factory=dict)
+    """By group, broker group and order key: the last hand-out that somebody began, and who."""
     """Of each broker group, and who got it."""
     halves: dict[str, list[bytes]] = field(default_factory=dict)
     """Bodies of transactions, by their ids."""
@@ -113,6 +116,7 @@ class Journal:
         self.deliveries.clear()
         self.asked_again.clear()
         self.leases.clear()
+        self.fences.clear()
 
     def body(self, topic: str, order_key: str | None, size: int) -> bytes:
         """A new message."""
@@ -148,8 +152,18 @@ class Journal:
         self.deliveries[group][body] += 1
         self.rejected[group].discard(body)  # The lease was lost: the verdict came too late.
         if ordered and sent.order_key is not None:
+            self._check_fence(who, group, message, sent.order_key)
             self._check_order(group, body, sent.order_key)
         return body
+
+    def _check_fence(self, who: str, group: str, message: Message, key: str) -> None:
+        """Nobody begins a message of a key when another has begun one that was handed out later."""
+        place = (group, message.broker_group, key)
+        fence, holder = self.fences.get(place, (message.fence, who))
+        assert message.fence >= fence or holder == who, (
+            f"{who} begins a message of {key} by {message.fence}, after {holder} did by {fence}"
+        )
+        self.fences[place] = max((message.fence, who), (fence, holder))
 
     def _check_order(self, group: str, body: bytes, key: str) -> None:
         """Every message of the key that was acknowledged before this one was sent is acked."""

@@ -5,6 +5,7 @@ with faults that are aimed at it (`ambush`, `exile`); they are part of every oth
 """
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from ternmq.backup import inventory
 from ternmq.broker.delivery import lookup, pull
 from ternmq.broker.maintenance.copy_forward import CopyForward
+from ternmq.client.model.delivery import Delivery
 from ternmq.core.errors import TernError
 from ternmq.meta.standings import leadership, standings
 from ternmq.node.seen_standings import SeenStandings
@@ -195,6 +197,11 @@ def removes_one_file_too_many(patch: Patch) -> None:
     patch.setattr(Store, "drop_oldest", drop_two)
 
 
+def begins_what_is_over(patch: Patch) -> None:
+    """A consumer that slept shows what lay in its buffers (chaos V3)."""
+    patch.setattr(Delivery, "until", property(lambda delivery: inf, lambda delivery, until: None))
+
+
 def backs_up_logs_before_what_speaks_of_them(patch: Patch) -> None:
     """The order of the inventory the other way round, and nobody compares marks and ends."""
     patch.setattr(cluster_backup, "measured_after", lambda path: -inventory.measured_after(path))
@@ -240,6 +247,17 @@ COPIED: dict[str, Any] = {
     "sends": 100,
     "faults": 0,
 }
+ASLEEP: dict[str, Any] = {
+    "only": ("suspend",),
+    "members": (1,),
+    "lasts": 45.0,
+    "sends": 150,
+    "operated": False,
+    "transactions": False,
+    "delays": 0,
+    "expires": "",
+    "backup": False,
+}
 FAILING: dict[str, Any] = {"only": ("failing blackout",), "members": (2,), "hurry": 10, "faults": 2}
 SEEDS = 20
 """Half of the runs find it, or more."""
@@ -263,6 +281,7 @@ def check_found(shape: dict[str, Any]) -> None:
         (takes_an_error_of_the_disk_for_damage, READS),
         (drops_what_consumers_hold, OLDER),
         (removes_one_file_too_many, OLDER),
+        (begins_what_is_over, ASLEEP),
     ],
 )
 def test_a_known_bug_is_found(
@@ -274,7 +293,7 @@ def test_a_known_bug_is_found(
 
 
 @pytest.mark.parametrize(
-    "shape", [FAILING, DOWN, RUNNING, LAST, STALE, OLD, EMPTY, READS, OLDER, COPIED]
+    "shape", [FAILING, DOWN, RUNNING, LAST, STALE, OLD, EMPTY, READS, OLDER, COPIED, ASLEEP]
 )
 def test_without_the_bug_the_same_faults_cost_nothing(shape: dict[str, Any]) -> None:
     for seed in range(2):

@@ -14,6 +14,7 @@ class MachineFaults:
             "kill server": (6, self._kill_server),
             "cut power": (8, self._cut_power),
             "pause": (5, self._pause),
+            "suspend": (1, self._suspend),
             "stop": (2, self._stop),
             "jump": (2, self._jump),
             "kill meta": (2, self._kill_meta),
@@ -51,6 +52,15 @@ class MachineFaults:
         machine.pause()
         self._field.later(away, machine.resume)
         return f"pause {machine.name} for {away:.3f}"
+
+    def _suspend(self) -> str:
+        """A consumer sleeps longer than its leases: others get what it held, and it must begin
+        nothing of that when it wakes up."""
+        consumers = [each for each in self._field.clients if "producer" not in each.name]
+        machine, away = self._random.choice(consumers), 20.0 + 8.0 * self._random.random()
+        machine.pause()
+        self._field.later(away, machine.resume)
+        return f"suspend {machine.name} for {away:.3f}"
 
     def _stop(self) -> str:
         machine = self._random.choice(self._field.servers)

@@ -13,6 +13,7 @@ import random
 import resource
 import socket
 import sys
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -175,9 +176,11 @@ class World:
         random._urandom = os.urandom = ids.randbytes  # type: ignore[attr-defined]
         os.getpid = lambda: self.current.machine.pid if self.current else 1
         socket.gethostname = lambda: self.current.machine.name if self.current else "world"
-        usage = (resource.getrusage, resource.getpagesize)  # STATUS tells what a process uses.
+        # STATUS tells what a process uses.
+        usage = (resource.getrusage, resource.getpagesize, time.process_time)
         resource.getrusage = lambda who: NOTHING_USED
         resource.getpagesize = lambda: 0
+        time.process_time = lambda: 0.0
         structlog.configure(processors=[self._log])  # type: ignore[list-item]
         collecting = gc.isenabled()
         gc.disable()  # When something is collected must not depend on what ran before.
@@ -188,7 +191,7 @@ class World:
             self._bury_all()
             random.setstate(kept[0])
             random._urandom, os.urandom, os.getpid, socket.gethostname = kept[1:]  # type: ignore[attr-defined]
-            resource.getrusage, resource.getpagesize = usage
+            resource.getrusage, resource.getpagesize, time.process_time = usage
             structlog.reset_defaults()
             gc.unfreeze()
             if collecting:

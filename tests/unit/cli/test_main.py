@@ -26,7 +26,8 @@ SERVERS = {
 }
 """They run until they are stopped, and say `ready URL` on stdout."""
 ALWAYS_JSON = {"definitions export"}
-"""What they write is JSON, with or without being asked."""
+"""Their result is a JSON document, made to be kept and read by `definitions import`; a text for
+people would be another document, and a flag that changes nothing would be a lie."""
 REQUIREMENT = re.compile(r"\b[QRJDP]\d{1,2}\b")
 PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
 

@@ -9,6 +9,7 @@ from ternmq.api.answers import json_answer, message_fields, page, rfc3339
 from ternmq.api.service import service_of
 from ternmq.api.views.error_kinds import alike
 from ternmq.api.views.letters import LOOKED_AT_MAX, LetterBox
+from ternmq.api.views.message_masks import MaskedView
 from ternmq.client.reading.letters import Letter
 from ternmq.core.ids import check_name, id_to_text
 
@@ -30,7 +31,7 @@ async def list_dead(request: Request) -> Response:
 @router.get("/dead/{group}", summary="Open dead letters of a group, the newest first")
 async def dead_letters(request: Request, group: str, limit: Limit = 100) -> Response:
     box = LetterBox(mq=service_of(request).mq, group=check_name("group", group))
-    return await _letters(box, limit)
+    return await _letters(request, box, limit)
 
 
 @router.get("/dead/{group}/alike", summary="Dead letters by what went wrong")
@@ -55,7 +56,7 @@ async def dead_alike(request: Request, group: str) -> Response:
 @router.get("/refused/{topic}", summary="Messages over a topic's limit that were put aside")
 async def refused(request: Request, topic: str, limit: Limit = 100) -> Response:
     box = LetterBox(mq=service_of(request).mq, topic=check_name("topic", topic))
-    return await _letters(box, limit)
+    return await _letters(request, box, limit)
 
 
 @router.get("/half", summary="Transactions that have not ended")
@@ -78,14 +79,18 @@ async def open_halves(request: Request, limit: Limit = 100) -> Response:
     return json_answer(page(items, missing=admin.missing) | {"total": opens.total})
 
 
-async def _letters(box: LetterBox, limit: int) -> Response:
+async def _letters(request: Request, box: LetterBox, limit: int) -> Response:
+    service = service_of(request)
+    unmask = request.query_params.get("unmask", "").lower() in ("1", "true")
+    view = await service.masks.view(service.rights, unmask=unmask)
     read = await box.read(limit)
-    items = [_letter(each) for each in read.letters]
+    items = [_letter(each, view, box.topic) for each in read.letters]
     return json_answer(page(items, missing=read.missing) | {"open": read.open})
 
 
-def _letter(each: Letter) -> dict[str, Any]:
-    fields = message_fields(each.message)
+def _letter(each: Letter, view: MaskedView, topic: str) -> dict[str, Any]:
+    of = topic or str(each.notes.get("%topic", ""))
+    fields = message_fields(each.message, view, topic=of)
     fields["properties"] = {
         name: value
         for name, value in (fields["properties"] or {}).items()

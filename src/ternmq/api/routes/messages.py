@@ -9,6 +9,7 @@ from starlette.responses import Response
 from ternmq.api.answers import json_answer, message_fields, page, rfc3339
 from ternmq.api.service import service_of
 from ternmq.api.views.browse import BrowseWanted
+from ternmq.api.views.message_masks import MaskedView
 from ternmq.client.reading.find import Finding
 from ternmq.client.reading.written_start import parse_start
 from ternmq.client.transport.fan_out import Missing
@@ -37,6 +38,7 @@ async def browse(
     order: Literal["newest", "oldest"] = "oldest",
     limit: Limit = 100,
     after: str = "",
+    unmask: bool = False,
 ) -> Response:
     """Also `from`, `to` (times), `key`, `tag` and `text` (in the body)."""
     service = service_of(request)
@@ -54,8 +56,10 @@ async def browse(
         limit=limit,
         cursor=after,
     )
+    view = await service.masks.view(service.rights, unmask=unmask)
+    view.check_search(topic, text=wanted.text, where=where)
     found = await service.browser.page(wanted)
-    items = [message_fields(message) for message in found.messages]
+    items = [message_fields(message, view) for message in found.messages]
     scanned = {"scanned": found.scanned, "ended_early": found.early}
     return json_answer(page(items, found.next, found.missing) | scanned)
 
@@ -63,13 +67,17 @@ async def browse(
 @router.get(
     "/messages/{id}", summary="One message: where it is kept, its state in every group, why"
 )
-async def show_message(request: Request, id: str, topic: str = "") -> Response:
+async def show_message(
+    request: Request, id: str, topic: str = "", unmask: bool = False
+) -> Response:
     """`topic`: only there; who may not read all topics has to name one."""
-    found = await service_of(request).mq.trace(id, topic or None)
+    service = service_of(request)
+    view = await service.masks.view(service.rights, unmask=unmask)
+    found = await service.mq.trace(id, topic or None)
     if not found.places and not found.delayed:
         raise TopicNotFound(f"nobody that answers has a message {id[:64]!r}")
     places = [
-        _place(place.found)
+        _place(place.found, view)
         | {
             "complete": place.complete,
             "groups": [
@@ -87,11 +95,15 @@ async def show_message(request: Request, id: str, topic: str = "") -> Response:
 
 
 @router.get("/messages", summary="Messages with a key, stored last first")
-async def find_messages(request: Request, key: str, limit: Limit = 100) -> Response:
+async def find_messages(
+    request: Request, key: str, limit: Limit = 100, unmask: bool = False
+) -> Response:
+    service = service_of(request)
     missing: Missing = {}
-    found = await service_of(request).mq.find(key=key, limit=limit, missing=missing)
-    return json_answer(page([_place(each) for each in found], missing=missing))
+    view = await service.masks.view(service.rights, unmask=unmask)
+    found = await service.mq.find(key=key, limit=limit, missing=missing)
+    return json_answer(page([_place(each, view) for each in found], missing=missing))
 
 
-def _place(found: Finding) -> dict[str, Any]:
-    return message_fields(found.message) | {"lane": found.lane, "offset": found.offset}
+def _place(found: Finding, view: MaskedView) -> dict[str, Any]:
+    return message_fields(found.message, view) | {"lane": found.lane, "offset": found.offset}

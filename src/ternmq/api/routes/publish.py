@@ -18,6 +18,7 @@ from ternmq.api.routes.outgoing_bodies import ENVELOPE_SIZE_MAX, read_messages
 from ternmq.api.service import ApiService, service_of
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.model.receipt import Receipt
+from ternmq.client.producing.deliver_once import choose_group
 from ternmq.core.errors import BadRequest, TernError, TooLarge, Unavailable
 from ternmq.core.ids import check_name
 
@@ -86,14 +87,15 @@ def _receipt(receipt: Receipt) -> dict[str, Any]:
 
 
 async def _send_once(service: ApiService, topic: str, rows: Sequence[Outgoing]) -> Response:
-    groups = sorted(await service.mq.admin.broker_groups())
-    if not groups:
-        raise Unavailable("no broker group is there")
+    groups = await service.mq.admin.broker_groups()
     by_group: dict[str, list[int]] = {}
     for at, row in enumerate(rows):
         if row.delay_ms is not None:
             raise BadRequest("a delayed message has no id of its own: leave out id, or delay")
-        by_group.setdefault(groups[crc32(row.explicit_id or b"") % len(groups)], []).append(at)
+        group = choose_group(groups, crc32(row.explicit_id or b""))
+        if group is None:
+            raise Unavailable("no broker group is there")
+        by_group.setdefault(group, []).append(at)
     receipts: list[dict[str, Any] | None] = [None] * len(rows)
     failures: dict[int, TernError] = {}
     for group, places in by_group.items():

@@ -9,7 +9,7 @@ came; its cursor goes on from there.
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ternmq.api.cursors import positions_cursor, read_positions
 from ternmq.batch.selector.selector import Selector
@@ -70,6 +70,15 @@ class MessagePage:
     missing: Missing = field(default_factory=dict)
 
 
+class BrowseSpans(NamedTuple):
+    """What a topic has for a page."""
+
+    by_group: dict[str, tuple[int, int]]
+    """By broker group: from which sequence to which."""
+    bounds: tuple[int, int]
+    missing: Missing
+
+
 class MessageBrowser:
     """Reads pages with one client."""
 
@@ -78,41 +87,44 @@ class MessageBrowser:
         self._clock = clock
 
     async def page(self, wanted: BrowseWanted) -> MessagePage:
-        page = MessagePage()
-        spans = await self._spans(wanted, page)
+        spans = await self._spans(wanted)
         takes = _test(wanted)
-        lines = [BrowsedGroup(self._mq, wanted, group, *span) for group, span in spans.items()]
+        by_group = spans.by_group.items()
+        lines = [BrowsedGroup(self._mq, wanted, group, *span) for group, span in by_group]
+        messages: list[Message] = []
+        scanned, early = 0, False
         give_up = self._clock.monotonic() + SECONDS_MAX
         newest = wanted.order == "newest"
-        while len(page.messages) < wanted.limit:
+        while len(messages) < wanted.limit:
             open_lines = [line for line in lines if await line.ready()]
             if not open_lines:
-                return page
+                break
             best = (max if newest else min)(open_lines, key=lambda line: line.head.stored_at)
             message, passes = best.take()
-            page.scanned += 1
+            scanned += 1
             if passes and takes(message):
-                page.messages.append(message)
-            if page.scanned >= SCANNED_MAX or self._clock.monotonic() > give_up:
-                page.early = len(page.messages) < wanted.limit
+                messages.append(message)
+            if scanned >= SCANNED_MAX or self._clock.monotonic() > give_up:
+                early = len(messages) < wanted.limit
                 break
-        if any([await line.ready() for line in lines]):
-            page.next = positions_cursor({line.group: line.position for line in lines})
-        return page
+        more = any([await line.ready() for line in lines])
+        return MessagePage(
+            messages=messages,
+            next=positions_cursor({line.group: line.position for line in lines}) if more else "",
+            scanned=scanned,
+            early=early,
+            bounds=spans.bounds,
+            missing=spans.missing,
+        )
 
-    async def _spans(self, wanted: BrowseWanted, page: MessagePage) -> dict[str, tuple[int, int]]:
-        """By broker group: from which sequence to which; a cursor narrows it down."""
+    async def _spans(self, wanted: BrowseWanted) -> BrowseSpans:
+        """What there is; a cursor narrows it down."""
         admin = self._mq.admin.tolerant()
         starts = await admin.seek_all(wanted.topic, wanted.start or "earliest")
         ends = {group: sought.end for group, sought in starts.items()}
         if wanted.end is not None:
             stops = await admin.seek_all(wanted.topic, wanted.end)
             ends = {group: sought.sequence for group, sought in stops.items()}
-        page.missing = dict(admin.missing)
-        page.bounds = (
-            sum(sought.first for sought in starts.values()),
-            sum(sought.end for sought in starts.values()),
-        )
         positions = read_positions(wanted.cursor)
         found: dict[str, tuple[int, int]] = {}
         for group, sought in starts.items():
@@ -122,7 +134,11 @@ class MessageBrowser:
             elif group in positions:
                 first = max(first, positions[group])
             found[group] = (first, max(first, end))
-        return found
+        kept = (
+            sum(sought.first for sought in starts.values()),
+            sum(sought.end for sought in starts.values()),
+        )
+        return BrowseSpans(found, kept, dict(admin.missing))
 
 
 class BrowsedGroup:

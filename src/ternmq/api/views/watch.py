@@ -11,8 +11,8 @@ The watch never ends by an error: the next look may succeed.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ternmq.api.views.sampled_figures import GroupKey, SampledGroups, SampledTopics
@@ -31,6 +31,8 @@ from ternmq.client.transport.fan_out import Missing
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Closed, TernError
 from ternmq.core.log import get_logger
+from ternmq.core.units import HOUR_MS
+from ternmq.wire.messages.delays import DelayCounts
 from ternmq.wire.messages.stats import Status
 from ternmq.wire.messages.topics import Topic
 
@@ -189,24 +191,31 @@ class Watch:
         )
 
     async def _look_slowly(self) -> "SlowFacts":
-        mq, seen = self._mq, SlowFacts()
-        admin = mq.admin.tolerant()
-        seen.topics = await admin.topics()
+        admin = self._mq.admin.tolerant()
+        topics = await admin.topics()
         brokers, delays = await asyncio.gather(admin.brokers(), admin.brokers("delay"))
-        seen.servers = [*brokers, *delays]
-        seen.statuses = await admin.broker_status()
-        seen.sent = sent_by(await admin.senders())
-        seen.at = self._clock.monotonic()
-        seen.senders = sender_rates(self._slow.sent, seen.sent, seen.at - self._slow.at)
-        seen.missing = dict(admin.missing)
+        statuses = await admin.broker_status()
+        sent, at = sent_by(await admin.senders()), self._clock.monotonic()
+        missing = dict(admin.missing)
+        delayed, counts = 0, DelayCounts(hours=[], hour_ms=HOUR_MS)
         if delays:
             try:
-                seen.delayed = sum(line.pending for line in await admin.delays.ledger())
+                delayed = sum(line.pending for line in await admin.delays.ledger())
                 counts = await admin.delays.counts()
-                seen.horizon, seen.hour_ms = counts.hours, counts.hour_ms
             except TernError as error:
-                seen.missing["delay servers"] = error.message
-        return seen
+                missing["delay servers"] = error.message
+        return SlowFacts(
+            topics=topics,
+            servers=[*brokers, *delays],
+            statuses=statuses,
+            delayed=delayed,
+            horizon=counts.hours,
+            hour_ms=counts.hour_ms,
+            sent=sent,
+            senders=sender_rates(self._slow.sent, sent, at - self._slow.at),
+            at=at,
+            missing=missing,
+        )
 
     def _with_trend(self, view: GroupView, now: float) -> GroupView:
         key = view.topic, view.name
@@ -236,17 +245,17 @@ class Watch:
             del self._rates[topic]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlowFacts:
-    """What is asked less often."""
+    """What is asked less often; nothing, before the first look."""
 
-    def __init__(self) -> None:
-        self.topics: list[Topic] = []
-        self.servers: list[BrokerState] = []
-        self.statuses: list[Status] = []
-        self.delayed = 0
-        self.horizon: list[tuple[int, int]] = []
-        self.hour_ms = 3_600_000
-        self.sent: dict[tuple[str, str], int] = {}
-        self.senders: dict[tuple[str, str], float] = {}
-        self.at = 0.0
-        self.missing: Missing = {}
+    topics: Sequence[Topic] = ()
+    servers: Sequence[BrokerState] = ()
+    statuses: Sequence[Status] = ()
+    delayed: int = 0
+    horizon: Sequence[tuple[int, int]] = ()
+    hour_ms: int = HOUR_MS
+    sent: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    senders: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    at: float = 0.0
+    missing: Missing = field(default_factory=dict)

@@ -96,7 +96,7 @@ class Consumers:
         for group, _ in made:
             agree(group, wanted, request.ordered)
         made += [
-            await self.make_group(lane, request.group, Start(at="earliest"))
+            await self._make_lane(topic, lane, request.group)
             for topic in topics
             if (lane := self._topics.find(lane_topic(topic.id, request.group))) is not None
         ]
@@ -153,21 +153,23 @@ class Consumers:
     async def open_lane(self, topic: Topic, group: str) -> Topic:
         """The group's private lane beside a topic; consumers that are there take part at once."""
         lane = await self._topics.lane_of(topic, group)
-        private, _ = await self.make_group(lane, group, Start(at="earliest"))
-        private.beside = topic.name
+        private, _ = await self._make_lane(topic, lane, group)
         public = self._groups.find(topic.id, group)
         if public is not None:
-            private.halted = public.halted
-            if private.settings != public.settings:
-                private.settings = public.settings
-                record = self._groups.settings_record(private, public.settings)
-                self._committer.progress(record)
             for consumer in public.consumers.values():
                 if consumer.id not in private.consumers:
                     private.consumers[consumer.id] = consumer
                     consumer.groups.append(private)
                     self._pull_handler.also(consumer, private)
         return lane
+
+    async def _make_lane(self, topic: Topic, lane: Topic, name: str) -> tuple[ConsumerGroup, bool]:
+        """Find or make the private lane beside a topic; it does as the group of the topic does."""
+        private, new = await self.make_group(lane, name, Start(at="earliest"), beside=topic)
+        public = self._groups.find(topic.id, name)
+        if public is not None and private.follow(public):
+            self._committer.progress(self._groups.settings_record(private, private.settings))
+        return private, new
 
     async def _bind_attempts(self, groups: list[ConsumerGroup], attempts_max: int | None) -> None:
         """A limit that a starting consumer gives binds its whole group, private lanes too; the
@@ -185,10 +187,16 @@ class Consumers:
             group.settings = settings
 
     async def make_group(
-        self, topic: Topic, name: str, start: Start, peer: Peer | None = None
+        self,
+        topic: Topic,
+        name: str,
+        start: Start,
+        peer: Peer | None = None,
+        *,
+        beside: Topic | None = None,
     ) -> tuple[ConsumerGroup, bool]:
         """Find the group, or make it, for the user of a client; a new one's start is safe before
-        anybody hears of it."""
+        anybody hears of it. `beside`: it is a private lane of a group of that topic."""
         found = self._groups.find(topic.id, name)
         if found is not None:
             return found, False
@@ -204,7 +212,14 @@ class Consumers:
             settings = GroupSettings(made_by=user)
             now_ms = self._groups.now_ms()
             group = ConsumerGroup(
-                group_id, name, topic.id, topic.name, now_ms, lane, settings=settings
+                group_id,
+                name,
+                topic.id,
+                topic.name,
+                now_ms,
+                lane,
+                beside="" if beside is None else beside.name,
+                settings=settings,
             )
             births = [self._groups.birth_record(group)]
             if user:
@@ -215,7 +230,7 @@ class Consumers:
             if current is None or current.id != topic.id:
                 self._committer.progress(self._groups.death_record(group))
                 raise TopicNotFound(f"topic {topic.name!r} was deleted meanwhile")
-            group.halted = current.settings.consume_paused
+            group.halt(current.settings.consume_paused)
             self._groups.add(group)
             log.info("group made", topic=topic.name, group=name, start=lane.start)
             return group, True

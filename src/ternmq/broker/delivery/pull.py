@@ -136,7 +136,7 @@ class PullHandler:
         for group in consumer.groups:
             group.waiting_pulls.append(waiting)
         wait_s = min(request.wait_ms, WAIT_MAX_MS) / 1000
-        waiting.timer = self._loop.call_later(wait_s, self._expire, waiting)
+        waiting.wait(self._loop.call_later(wait_s, self._expire, waiting))
 
     def _waiting(self, consumer: ConsumerSession, correlation: int, request: Pull) -> WaitingPull:
         """What is wanted, within bounds."""

@@ -99,7 +99,12 @@ class WaitingPull:
     key: int = 0
     """Of a detached consumer: what settles what it gets."""
     timer: Timer | None = None
+    """While it waits."""
     done: bool = False
+
+    def wait(self, timer: Timer) -> None:
+        """No rows yet: it waits until there are some, or until this timer."""
+        self.timer = timer
 
 
 @dataclass(slots=True, eq=False)
@@ -111,6 +116,11 @@ class PendingConfirm:
     first: int
     end: int
     timer: Timer | None = None
+    """While it waits."""
+
+    def wait(self, timer: Timer) -> None:
+        """Some rows are open: it waits until they are settled, or until this timer."""
+        self.timer = timer
 
 
 @dataclass(slots=True, eq=False)
@@ -158,6 +168,16 @@ class ConsumerGroup:
         before, self.settings = self.settings.retry, settings
         if settings.retry != before:
             self.lane.reschedule(self.retry_rule())
+
+    def halt(self, paused: bool) -> None:
+        """Consuming its topic is paused, or goes on."""
+        self.halted = paused
+
+    def follow(self, public: "ConsumerGroup") -> bool:
+        """A private lane does as the group does that it lies beside; were its settings others?"""
+        before, self.settings = self.settings, public.settings
+        self.halted = public.halted
+        return before != public.settings
 
     def note(self, change: LaneEvent) -> None:
         """A step of the lane was made: remember how rows were settled."""

@@ -7,6 +7,7 @@ does no I/O: records go to the `record` that is handed in.
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from heapq import heappop, heappush
+from itertools import count
 
 from ternmq.broker.groups import snapshot
 from ternmq.broker.groups.consumer_group import ConsumerGroup
@@ -90,6 +91,7 @@ class ConsumerGroups:
         self.by_topic: dict[int, dict[str, ConsumerGroup]] = {}
         """By topic id, then by name; for looking only."""
         self._wakes: list[tuple[int, int, ConsumerGroup]] = []
+        self._wake_numbers = count()  # Of two for one moment the first comes first.
         self._lease = 0
         self._ticket = 0
 
@@ -258,7 +260,7 @@ class ConsumerGroups:
         """Schedule for one moment that is known, without looking at every lease."""
         if group.wakes is None or moment < group.wakes:
             group.wakes = moment
-            heappush(self._wakes, (moment, id(group), group))
+            heappush(self._wakes, (moment, next(self._wake_numbers), group))
 
     def is_due(self, now: int) -> bool:
         """Is there a group that `due` may name?"""

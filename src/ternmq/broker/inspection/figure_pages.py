@@ -63,9 +63,9 @@ class Count:
     """Everything as it was counted once."""
 
     at: float
-    groups: dict[GroupKey, Counted] = field(default_factory=dict)
-    topics: dict[GroupKey, Counted] = field(default_factory=dict)
-    sums: FigureSums = field(default_factory=FigureSums)
+    groups: dict[GroupKey, Counted]
+    topics: dict[GroupKey, Counted]
+    sums: FigureSums
     orders: dict[tuple[str, str], list[GroupKey]] = field(default_factory=dict)
     """By kind and sort, as far as they were asked for."""
 
@@ -229,13 +229,15 @@ class FigurePages:
             return self._count
 
     async def _count_all(self, at: float) -> tuple[Count, float]:
-        count, busy_s = Count(at=at), 0.0
+        counted_groups: dict[GroupKey, Counted] = {}
+        counted_topics: dict[GroupKey, Counted] = {}
+        busy_s = 0.0
         sums = dict.fromkeys(FigureSums.__struct_fields__, 0.0)
         groups = [each for each in self._groups if not each.name.startswith(RESERVED)]
         topics = [each for each in self._topics.all() if not each.name.startswith(RESERVED)]
         work: list[tuple[Sequence[ConsumerGroup] | Sequence[Topic], Callable[..., None]]] = [
-            (groups, lambda it: self._count_group(it, count, sums)),
-            (topics, lambda it: self._count_topic(it, count, sums)),
+            (groups, lambda it: self._count_group(it, counted_groups, sums)),
+            (topics, lambda it: self._count_topic(it, counted_topics, sums)),
         ]
         pause_s = PAUSE_S if len(groups) + len(topics) > SMALL else 0
         for items, note in work:
@@ -245,9 +247,9 @@ class FigurePages:
                     note(each)
                 busy_s += self._now() - began
                 await asyncio.sleep(pause_s)
-        count.sums = FigureSums(
-            groups=len(count.groups),
-            topics=len(count.topics),
+        added_up = FigureSums(
+            groups=len(counted_groups),
+            topics=len(counted_topics),
             ready=int(sums["ready"]),
             in_flight=int(sums["in_flight"]),
             waiting_retry=int(sums["waiting_retry"]),
@@ -257,16 +259,19 @@ class FigurePages:
             bytes_in=round(sums["bytes_in"], 1),
             rate_out=round(sums["rate_out"], 1),
         )
+        count = Count(at=at, groups=counted_groups, topics=counted_topics, sums=added_up)
         return count, busy_s
 
-    def _count_group(self, group: ConsumerGroup, count: Count, sums: dict[str, float]) -> None:
+    def _count_group(
+        self, group: ConsumerGroup, into: dict[GroupKey, Counted], sums: dict[str, float]
+    ) -> None:
         if group.deleted:
             return
         line = group.ledger()
         key = group.beside or group.topic, group.name
-        counted = count.groups.get(key)
+        counted = into.get(key)
         if counted is None:
-            counted = count.groups[key] = Counted(key=key)
+            counted = into[key] = Counted(key=key)
         rate = self._traffic.rates(self._traffic.delivered, group.id).messages_10s
         counted.ready += line.ready
         counted.dead += line.dead
@@ -277,11 +282,13 @@ class FigurePages:
         sums["consumers"] += len(group.consumers)
         sums["rate_out"] += rate
 
-    def _count_topic(self, topic: Topic, count: Count, sums: dict[str, float]) -> None:
+    def _count_topic(
+        self, topic: Topic, into: dict[GroupKey, Counted], sums: dict[str, float]
+    ) -> None:
         sent = self._traffic.rates(self._traffic.sent, topic.id)
         refused = sum(self._traffic.refused.get(topic.id, {}).values())
         key = topic.name, ""
-        count.topics[key] = Counted(key=key, rate=sent.messages_10s, refused=refused)
+        into[key] = Counted(key=key, rate=sent.messages_10s, refused=refused)
         sums["rate_in"] += sent.messages_10s
         sums["bytes_in"] += sent.bytes_10s
 

@@ -229,7 +229,7 @@ class AdminCommands:
         """Settings of a topic changed: its groups go on or stop."""
         for group in list(self._groups.of_topic(topic.id)):
             for each in (group, *self._lanes_of(group)):
-                each.halted = topic.settings.consume_paused
+                each.halt(topic.settings.consume_paused)
                 self._pull_handler.feed(each)
 
     def _lanes_of(self, group: ConsumerGroup) -> list[ConsumerGroup]:

@@ -71,7 +71,7 @@ class Confirmer:
             self._let_go(group)
         group.pending_confirms[id(pending)] = pending
         wait_s = min(request.wait_ms, WAIT_MAX_MS) / 1000
-        pending.timer = self._loop.call_later(wait_s, self._time_is_up, group, pending)
+        pending.wait(self._loop.call_later(wait_s, self._time_is_up, group, pending))
 
     def stop(self) -> None:
         """Nothing more comes from here."""

@@ -48,25 +48,39 @@ class ConsolePlace:
 
     @classmethod
     def beside(cls, plan: ClusterPlan, base: int, *, wanted: bool, secured: bool) -> "ConsolePlace":
-        """Behind the ports of its servers; none with security on, which wants a user for it."""
+        """Behind the ports of its servers; over TLS where they have it."""
         port = base + max(PORT_BEHIND, len(plan.everybody))
         missing = not_installed()
         if missing or not wanted or port > PORT_MAX:
             return cls(port=port, shown=missing if wanted else "", runs=False)
-        if secured:
-            shown = f"not started, as security is on: tern console --url {plan.url}"
-            return cls(port=port, shown=shown.replace("://", "://USER@", 1), runs=False)
-        return cls(port=port, shown=f"http://{HOST}:{port}", runs=True)
+        return cls(port=port, shown=f"http{'s' if secured else ''}://{HOST}:{port}", runs=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleFiles:
+    """By which the console of a secured cluster comes in, and what browsers are shown."""
+
+    url: str
+    """With its user and certificate."""
+    certificate: Path
+    key: Path
 
 
 @asynccontextmanager
-async def console_process(place: ConsolePlace, url: str, logs: Path) -> AsyncIterator[None]:
-    """Run the console of a cluster while a block runs, if it can be run."""
+async def console_process(
+    place: ConsolePlace, url: str, logs: Path, files: ConsoleFiles | None = None
+) -> AsyncIterator[None]:
+    """Run the console of a cluster while a block runs, if it can be run. `files`: people log in."""
     if not place.runs:
         yield
         return
-    arguments = ("console", "--host", HOST, "--port", str(place.port), "--url", url)
-    planned = Planned(name="console", role="console", port=place.port, arguments=arguments)
+    arguments = ["console", "--host", HOST, "--port", str(place.port)]
+    if files is not None:
+        url = files.url
+        arguments += ["--tls-certificate", str(files.certificate), "--tls-key", str(files.key)]
+    planned = Planned(
+        name="console", role="console", port=place.port, arguments=(*arguments, "--url", url)
+    )
     async with _running(Supervised(planned, logs / LOG_NAME, note)):
         yield
 

@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -209,10 +210,14 @@ async def _serve(
         for server in everybody:
             server.watch(restart=restart)
         admin = "" if files is None else files.admin_url(plan)
+        console = None
+        if files is not None and place.runs:
+            console = files.console_files(plan)
+            await _console_user(admin)
         _welcome(plan, everybody, folder, admin, place.shown)
         say(f"ready {plan.url}")
         sys.stdout.flush()
-        async with console_process(place, plan.url, logs):
+        async with console_process(place, plan.url, logs, console):
             await asyncio.Event().wait()
     finally:
         # Nobody is left who sends to what stops.
@@ -238,6 +243,19 @@ async def _in_step(plan: "ClusterPlan", folder: Path, files: "ClusterTls | None"
     note(f"warning: not all replicas are in step after {IN_STEP_S:g} s; 'tern broker list' shows")
 
 
+async def _console_user(admin: str) -> None:
+    """The user as which the console looks: it comes by its certificate."""
+    from ternmq.client.client import connect
+    from ternmq.core.errors import AlreadyExists
+    from ternmq.node.console_user import CONSOLE_USER, GRANTS
+
+    async with connect(admin, app=app_at(admin)) as mq:
+        with suppress(AlreadyExists):
+            await mq.admin.add_user(CONSOLE_USER)
+        for line in GRANTS:
+            await mq.admin.grant(CONSOLE_USER, line.action, line.resource)
+
+
 def _admin_url(plan: "ClusterPlan", folder: Path) -> tuple[str, Path | None]:
     """Of a cluster with security on: with the admin that it made, and the file of its password."""
     from ternmq.meta.access.access_commands import ADMIN, ADMIN_FILE
@@ -258,9 +276,17 @@ def _welcome(
         f"TernMQ {__version__}: a cluster of {len(servers)} processes is running; Ctrl-C stops it\n"
         + "\n".join(lines)
         + f"\n  data       {folder}, logs in {folder / LOGS}"
-        + (f"\n  console    {console}" if console else "")
+        + (f"\n  console    {console}{_who(folder) if admin else ''}" if console else "")
         + f"\n  try        tern broker list {url}"
     )
+
+
+def _who(folder: Path) -> str:
+    """As whom people log in at the console of a secured cluster first."""
+    from ternmq.meta.access.access_commands import ADMIN, ADMIN_FILE
+
+    filed = next(folder.glob(f"*/{ADMIN_FILE}"), None)
+    return "" if filed is None else f", log in as {ADMIN}: its password is in {filed}"
 
 
 def _check_port(planned: "Planned") -> None:

@@ -8,9 +8,11 @@ environment. `admin.pem` is the admin's: whoever has this folder may do everythi
 from collections.abc import Mapping
 from pathlib import Path
 
+from ternmq.cli.processes.child_console import ConsoleFiles
 from ternmq.cli.processes.cluster_folder import is_secured
 from ternmq.cli.processes.cluster_plan import TLS_FOLDER, ClusterPlan, Planned
 from ternmq.discovery.url import with_tls_files
+from ternmq.node.console_user import CONSOLE_USER
 from ternmq.security.tls.authority import Authority, CertificateOrder, CertificatePair
 from ternmq.security.tls.node_name import NodeName, make_node_name
 
@@ -39,10 +41,19 @@ class ClusterTls:
 
     def admin_url(self, plan: ClusterPlan) -> str:
         """By which the admin of this cluster comes in."""
-        pair = _files(self._folder, ADMIN)
+        return self._url(plan, ADMIN, _files(self._folder, ADMIN))
+
+    def console_files(self, plan: ClusterPlan) -> ConsoleFiles:
+        """Of the console's own user, and for browsers."""
+        pair = self._pair(CertificateOrder(name=CONSOLE_USER, hosts=HOSTS, days=DAYS))
+        return ConsoleFiles(
+            url=self._url(plan, CONSOLE_USER, pair), certificate=pair.certificate, key=pair.key
+        )
+
+    def _url(self, plan: ClusterPlan, user: str, pair: CertificatePair) -> str:
         files = {"cert": str(pair.certificate), "key": str(pair.key)}
         url = with_tls_files(plan.url, {"ca": str(self._authority.file), **files})
-        return url.replace("://", f"://{ADMIN}@", 1)
+        return url.replace("://", f"://{user}@", 1)
 
     def _settings(self, server: Planned) -> dict[str, str]:
         order = CertificateOrder(name=server.name, hosts=HOSTS, nodes=[_name(server)], days=DAYS)

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -53,6 +54,11 @@ def serve(
         list[str] | None,
         typer.Option(metavar="ALIAS=GROUP", help="What clients call a group; repeat it."),
     ] = None,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(help="Certificate (PEM) for clients that speak TLS; one is made without."),
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
 ) -> None:
     """Let RocketMQ 5 clients send and consume, on loopback; `tern up --rocketmq PORT` starts one.
 
@@ -73,6 +79,8 @@ def serve(
         access_keys=access_keys,
         topic_aliases=_aliases(topic_alias),
         group_aliases=_aliases(group_alias),
+        certificate_file=str(tls_certificate or ""),
+        key_file=str(tls_key or ""),
     )
     uvloop.run(_run(config))
 
@@ -88,6 +96,7 @@ def _aliases(written: list[str] | None) -> dict[str, str]:
 
 
 async def _run(config: "GatewayConfig") -> None:
+    from ternmq.cli.processes.collector import quiet_collector
     from ternmq.cli.processes.shutdown import Stopper
     from ternmq.core.clock import SystemClock
     from ternmq.core.lifecycle import report_bugs
@@ -98,6 +107,7 @@ async def _run(config: "GatewayConfig") -> None:
     stopper.install()
     try:
         async with serving_gateway(config, SystemClock()) as address:
+            quiet_collector()
             note(f"RocketMQ 5 clients are served at {address}; Ctrl-C stops it")
             say(f"ready {address}")
             sys.stdout.flush()

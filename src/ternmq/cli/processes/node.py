@@ -4,7 +4,6 @@ The node itself is in `ternmq.node`. The `ready` line is the only thing that goe
 """
 
 import asyncio
-import gc
 import os
 import resource
 import shutil
@@ -18,6 +17,7 @@ from pathlib import Path
 from ternmq import __version__
 from ternmq.cli.processes.child_console import console_beside, console_place
 from ternmq.cli.processes.child_gateway import gateway_beside, gateway_place
+from ternmq.cli.processes.collector import quiet_collector
 from ternmq.cli.processes.lock import locked
 from ternmq.cli.processes.shutdown import Stopper
 from ternmq.cli.terminal.logs import configure
@@ -35,10 +35,6 @@ from ternmq.node.node_secret import own_node_secret, shared_node_secret
 # The event loop and the writer thread share the interpreter. Python's turns of 5 ms would add up
 # to that much to every group commit.
 SWITCH_INTERVAL_S = 0.0005
-
-# Messages live in buffers, not in objects that can form cycles, so the collector has little to
-# find and much to look through: rare young collections, and what was made at start is set aside.
-GC_THRESHOLDS = (50_000, 20, 50)
 
 CLOCK = SystemClock()
 PRIVATE = 0o077
@@ -194,9 +190,7 @@ async def _serve(
         where = await stack.enter_async_context(server.serving(config))
         _warn(config)
         note(server.welcome(config))
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        quiet_collector()
         ready.set()
         say(f"ready {config.broker_group} {where}" if server.url else f"ready {where}")
         sys.stdout.flush()

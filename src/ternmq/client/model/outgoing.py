@@ -142,6 +142,7 @@ def adopt_outgoing(message: Outgoing, now_ms: int) -> Outgoing:
         raise BadRequest(f"it is {typed(message)}; it is a ternmq.Outgoing(body=…)")
     if message.due_at_ms is not None and message.delay_ms is not None:
         raise BadRequest("an Outgoing has delay_ms (from now) or due_at_ms (a time), not both")
+    _check_time("born_at_ms", message.born_at_ms)
     made = Outgoing(  # Field by field: `replace` takes ten times as long.
         body=make_body(message.body, None),
         key=message.key,
@@ -151,14 +152,12 @@ def adopt_outgoing(message: Outgoing, now_ms: int) -> Outgoing:
         priority=message.priority,
         expire_at_ms=message.expire_at_ms,
         due_at_ms=message.due_at_ms,
-        born_at_ms=message.born_at_ms,
+        born_at_ms=message.born_at_ms or now_ms,
         explicit_id=message.explicit_id,
         delay_ms=message.delay_ms or None,  # No delay at all: it goes straight to its broker.
         subject=message.subject,
         trace=message.trace,
     )
-    _check_time("born_at_ms", made.born_at_ms)
-    made.born_at_ms = made.born_at_ms or now_ms
     for name in ("expire_at_ms", "due_at_ms", "delay_ms"):
         if getattr(made, name) is not None:
             _check_time(name, getattr(made, name))

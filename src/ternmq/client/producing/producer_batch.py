@@ -75,6 +75,7 @@ class ProducerBatch:
         window: SendWindow,
         on_done: OnDone,
         bound: bool = False,
+        origin: int = 0,
     ) -> None:
         self.open_batch = open_batch
         self.published = published
@@ -83,7 +84,7 @@ class ProducerBatch:
         self.data = bytearray()
         self.serial = 0
         """Its place in line."""
-        self.origin = 0
+        self.origin = origin
         """The place its message numbers were given out for; halves keep that of the whole."""
         self.sent_at = 0.0
         self.transmitted = False
@@ -218,10 +219,10 @@ class ProducerBatch:
                 ),
                 window=self.window,
                 on_done=on_done,
+                origin=self.origin,
             )
             for at, open_batch, on_done in ((0, first, self.on_done), (middle, second, last_done))
         ]
-        made[0].origin = made[1].origin = self.origin
         return made[0], made[1]
 
     def again(self) -> "ProducerBatch":

@@ -50,13 +50,10 @@ class UnsentMessage:
     @property
     def message(self) -> Outgoing:
         """To be sent again, with its id and its due time."""
-        made = unpack(self.content, NO_ID)
-        made.due_at_ms = read(self.content, self.id).due_at_ms
         plain = len(self.id) == ID_TEXT_SIZE
-        made.explicit_id = (
-            id_from_text(self.id).to_bytes(16, "big") if plain else bytes.fromhex(self.id)
-        )
-        return made
+        id_ = id_from_text(self.id).to_bytes(16, "big") if plain else bytes.fromhex(self.id)
+        due_at_ms = read(self.content, self.id).due_at_ms
+        return replace(unpack(self.content, NO_ID), due_at_ms=due_at_ms, explicit_id=id_)
 
     @property
     def line(self) -> str:

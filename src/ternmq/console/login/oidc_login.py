@@ -20,8 +20,8 @@ import secrets
 import urllib.error
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import msgspec
 
@@ -30,6 +30,7 @@ from ternmq.console.login.sessions import LoggedIn
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig, Unauthorized, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.core.settings import about, check
 from ternmq.security.access.secret import Secret
 
 PENDING_MAX = 1_000
@@ -49,13 +50,14 @@ log = get_logger()
 class OidcClientConfig:
     """Who we are to the issuer."""
 
-    issuer: str
-    client_id: str
+    issuer: Annotated[str, about("who logs people in: https://…")]
+    client_id: Annotated[str, about("by which the issuer knows this console")]
     client_secret: Secret | None = None
-    user_claim: str = "sub"
-    scope: str = "openid"
+    user_claim: Annotated[str, about("the claim that is the name of the user")] = "sub"
+    scope: Annotated[str, about("what the issuer is asked for")] = "openid"
 
     def __post_init__(self) -> None:
+        check(self)
         if not self.client_id:
             raise BadConfig("an issuer needs the id by which it knows this console: oidc_client_id")
         if not self.issuer.startswith(SAFE):
@@ -153,8 +155,7 @@ class OidcLogin:
         renewed = self._login(answer)
         if renewed.user != login.user:
             raise Unauthorized("the issuer gave the token of somebody else")
-        renewed.refresh = renewed.refresh or login.refresh
-        return renewed
+        return replace(renewed, refresh=renewed.refresh or login.refresh)
 
     def _login(self, answer: dict[str, Any]) -> LoggedIn:
         token, refresh = answer.get("id_token"), answer.get("refresh_token")

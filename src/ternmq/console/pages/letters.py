@@ -3,6 +3,8 @@
 from ternmq.api.bodies import preview
 from ternmq.api.views.error_kinds import alike
 from ternmq.api.views.letters import LetterBox, LettersRead
+from ternmq.api.views.message_masks import MaskedView
+from ternmq.client.reading.letters import Letter
 from ternmq.console.copy_as import CopyAs, curl_get
 from ternmq.console.page import AskedUrl, Console, ShownPage
 from ternmq.core.ids import check_name
@@ -41,7 +43,7 @@ async def dead_list(console: Console, asked: AskedUrl) -> ShownPage:
     )
 
 
-def _facts(read: LettersRead, like: str) -> dict[str, object]:
+def _facts(read: LettersRead, like: str, view: MaskedView, topic: str = "") -> dict[str, object]:
     kinds = alike((each.message.id, each.notes) for each in read.letters)
     chosen = read.letters
     if like:
@@ -52,7 +54,7 @@ def _facts(read: LettersRead, like: str) -> dict[str, object]:
     return {
         "kinds": kinds,
         "like": like,
-        "letters": [(each, preview(each.message.body)) for each in chosen[:ROWS]],
+        "letters": [(each, preview(_body(each, view, topic))) for each in chosen[:ROWS]],
         "chosen": len(chosen),
         "open": read.open,
         "looked_at": len(read.letters),
@@ -60,11 +62,20 @@ def _facts(read: LettersRead, like: str) -> dict[str, object]:
     }
 
 
+def _body(letter: Letter, view: MaskedView, topic: str) -> bytes:
+    """As whoever looks may see it; of the topic that it is from."""
+    return view.of(
+        topic or str(letter.notes.get("%topic", "")), letter.message.body, letter.notes
+    ).body
+
+
 async def dead_page(console: Console, asked: AskedUrl) -> ShownPage:
     group = check_name("group", asked.names["group"])
     read = await LetterBox(mq=console.mq, group=group).read()
     topics = [view.topic for view in console.watch.snapshot.named(group)][:TOPICS_SHOWN]
-    facts = {"box": "dead", "name": group, "topics": topics, **_facts(read, asked.text("like"))}
+    view = await console.masked(asked)
+    listed = _facts(read, asked.text("like"), view)
+    facts = {"box": "dead", "name": group, "topics": topics, **listed}
     copy = CopyAs(
         cli=f"tern dead list {group} --url {console.url}",
         curl=curl_get(console.origin, f"/dead/{group}"),
@@ -77,7 +88,9 @@ async def dead_page(console: Console, asked: AskedUrl) -> ShownPage:
 async def refused_page(console: Console, asked: AskedUrl) -> ShownPage:
     topic = check_name("topic", asked.names["topic"])
     read = await LetterBox(mq=console.mq, topic=topic).read()
-    facts = {"box": "refused", "name": topic, "topics": [], **_facts(read, asked.text("like"))}
+    view = await console.masked(asked)
+    listed = _facts(read, asked.text("like"), view, topic)
+    facts = {"box": "refused", "name": topic, "topics": [], **listed}
     copy = CopyAs(
         cli=f"tern dead list --topic {topic} --url {console.url}",
         curl=curl_get(console.origin, f"/refused/{topic}"),

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from ternmq.api.bodies import KINDS, decoded
+from ternmq.api.views.message_masks import MaskedView
 from ternmq.client.model.message import Message
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.reading.find import Finding
@@ -98,6 +99,7 @@ async def message_page(console: Console, asked: AskedUrl) -> ShownPage:
     places = sorted(trace.places, key=lambda each: each.found.lane != "topic")
     if not places and not trace.delayed:
         raise not_found(id, trace.missing)
+    view = await console.masked(asked)
     facts: dict[str, Any] = {"id": id, "places": places, "delayed": trace.delayed}
     facts |= {
         "missing": trace.missing,
@@ -105,11 +107,12 @@ async def message_page(console: Console, asked: AskedUrl) -> ShownPage:
         "kinds": KINDS,
         "message": None,
         "content": None,
+        "masked": False,
     }
     if places:
-        facts |= _message_facts(places[0].found.message, show)
+        facts |= _message_facts(places[0].found.message, show, view)
     else:
-        facts |= await _waiting_facts(console, id, show)
+        facts |= await _waiting_facts(console, id, show, view)
     copy = CopyAs(
         cli=f"tern trace {id} --url {console.url}",
         curl=curl_get(console.origin, f"/messages/{id}"),
@@ -120,7 +123,7 @@ async def message_page(console: Console, asked: AskedUrl) -> ShownPage:
     )
 
 
-async def _waiting_facts(console: Console, id: str, show: str) -> dict[str, Any]:
+async def _waiting_facts(console: Console, id: str, show: str, view: MaskedView) -> dict[str, Any]:
     """What is in a message that is not due yet."""
     try:
         contents = await console.mq.admin.delays.show(id)
@@ -128,15 +131,20 @@ async def _waiting_facts(console: Console, id: str, show: str) -> dict[str, Any]
         contents = []  # It is by its id alone, so of any topic.
     facts: dict[str, Any] = {"body": None, "content": None}
     if contents:
-        facts = {"body": decoded(contents[0].body, show), "content": contents[0]}
+        content = contents[0]
+        shown = view.of(content.row.topic, content.body, content.properties)
+        facts = {"body": decoded(shown.body, show), "content": content, "masked": shown.masked}
+        facts["properties"] = shown.properties
     return facts
 
 
-def _message_facts(message: Message, show: str) -> dict[str, Any]:
-    noted = message.properties
+def _message_facts(message: Message, show: str, view: MaskedView) -> dict[str, Any]:
+    shown = view.of(message.topic, message.body, message.properties)
+    noted = shown.properties
     return {
         "message": message,
-        "body": decoded(message.body, show),
+        "masked": shown.masked,
+        "body": decoded(shown.body, show),
         "properties": {name: value for name, value in noted.items() if not name.startswith("%")},
         "notes": {
             name[1:].replace("_", " "): value
@@ -157,7 +165,9 @@ async def send_page(console: Console, asked: AskedUrl) -> ShownPage:
     fields = {"body": "", "key": "", "tag": "", "delay": ""}
     if like:
         message = (await find_message(console, like, topic=asked.text("topic")))[0].message
-        fields["body"] = decoded(message.body, "text").text
+        view = await console.masked(asked)
+        shown = view.of(message.topic, message.body, message.properties)
+        fields["body"] = decoded(shown.body, "text").text
         fields["key"], fields["tag"] = message.key or "", message.tag or ""
     facts = {"topic": topic, "fields": fields, "receipt": None}
     return ShownPage(template="send.html", title=f"Send to {topic}", section="topics", facts=facts)

@@ -7,6 +7,7 @@ from typing import Any
 from ternmq.api.bodies import preview
 from ternmq.api.cursors import read_positions
 from ternmq.api.views.browse import BrowseWanted
+from ternmq.api.views.message_masks import MaskedView
 from ternmq.client.model.message import Message
 from ternmq.client.reading.written_start import parse_start
 from ternmq.console.copy_as import CopyAs, curl_get
@@ -33,7 +34,7 @@ class MessageRow:
     size: int
 
 
-def row_of(message: Message) -> MessageRow:
+def row_of(message: Message, view: MaskedView) -> MessageRow:
     def read(name: str, otherwise: Any) -> Any:
         try:
             return getattr(message, name)
@@ -41,6 +42,9 @@ def row_of(message: Message) -> MessageRow:
             return otherwise
 
     body = read("body", None)
+    size = len(body or b"")
+    if body is not None:
+        body = view.of(read("topic", ""), body, read("properties", {})).body
     return MessageRow(
         id=read("id", ""),
         sequence=message.sequence,
@@ -50,7 +54,7 @@ def row_of(message: Message) -> MessageRow:
         tag=read("tag", "") or "",
         app=read("app", ""),
         preview="(unreadable)" if body is None else preview(body),
-        size=len(body or b""),
+        size=size,
     )
 
 
@@ -86,12 +90,14 @@ async def messages_page(console: Console, asked: AskedUrl) -> ShownPage:
     read_positions(wanted.cursor)
     tail = asked.text("tail") == "on"
     await console.mq.admin.topic(topic)
+    view = await console.masked(asked)
+    view.check_search(topic, text=wanted.text, where=wanted.where)
     page = await console.browser.page(wanted)
     query = {name: asked.text(name) for name in FIELDS}
     first, end = page.bounds
     facts = {
         "topic": topic,
-        "rows": [row_of(message) for message in page.messages],
+        "rows": [row_of(message, view) for message in page.messages],
         "found": page,
         "wanted": wanted,
         "query": query,

@@ -43,9 +43,10 @@ async def search_page(console: Console, asked: AskedUrl) -> ShownPage:
             delayed = [(id_text(row), row) for row in rows]
         except TernError as error:
             missing["delay servers"] = error.message
+    view = await console.masked(asked)
     facts = {
         "words": words,
-        "found": [(each.message.topic, each.lane, row_of(each.message)) for each in found],
+        "found": [(each.message.topic, each.lane, row_of(each.message, view)) for each in found],
         "delayed": delayed,
         "topics": [name for name in snapshot.topics if like and like in name.lower()][:NAMES_MAX],
         "groups": [view for view in snapshot.groups.values() if like and like in view.name.lower()][

@@ -10,6 +10,7 @@ import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from ternmq.core.errors import BadRequest, Corrupt, NotMaster, TernError
 from ternmq.delay.hours.decision_book import CANCELLED, DISPATCHED, PENDING, STATE
 from ternmq.delay.hours.hour import Hour
 from ternmq.delay.operations.listing import (
+    NOTHING_SEEN,
     Hold,
     ListedRow,
     ListingFilter,
@@ -209,23 +211,17 @@ class DelayFinder:
         )
         if wanted.topic_id < 0:
             return DelayRows(rows=[])
-        from_hour = 0
-        if query.after:
-            if len(query.after) != _CURSOR.size:
-                raise BadRequest("this is not the `next` of a page")
-            from_hour, due_ms, row = _CURSOR.unpack(query.after)
-            wanted.after = (due_ms, row)
+        from_hour, seen = _read_cursor(query.after)
         found: list[tuple[int, int, DelayRow]] = []
         for start in sorted(self._engine.hours):
             hour = self._engine.hours.get(start)
             if hour is None or start < from_hour or not self._overlaps(hour, wanted):
                 continue
-            if start > from_hour:
-                wanted.after = (-1, -1)
-            wanted.limit = limit + 1 - len(found)
+            after = seen if start == from_hour else NOTHING_SEEN
+            part = replace(wanted, after=after, limit=limit + 1 - len(found))
             hold = await self._hold(hour)
             nothing: list[tuple[int, DelayRow]] = []
-            rows = await self._of_hour(hour, nothing, first_rows, self._engine.store, hold, wanted)
+            rows = await self._of_hour(hour, nothing, first_rows, self._engine.store, hold, part)
             found += [(start, row, what) for row, what in rows]
             if len(found) > limit:
                 break
@@ -309,3 +305,13 @@ class DelayFinder:
     def close(self) -> None:
         self._closed = True
         self._pool.shutdown(wait=True)
+
+
+def _read_cursor(cursor: bytes) -> tuple[int, tuple[int, int]]:
+    """Where a page goes on: in which hour, after which due time and row."""
+    if not cursor:
+        return 0, NOTHING_SEEN
+    if len(cursor) != _CURSOR.size:
+        raise BadRequest("this is not the `next` of a page")
+    hour, due_ms, row = _CURSOR.unpack(cursor)
+    return hour, (due_ms, row)

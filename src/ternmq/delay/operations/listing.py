@@ -52,7 +52,10 @@ class Hold:
     moves: dict[int, tuple[int, int]]
 
 
-@dataclass(slots=True, kw_only=True)
+NOTHING_SEEN = (-1, -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListingFilter:
     """Which rows to list."""
 
@@ -60,7 +63,7 @@ class ListingFilter:
     key: str = ""
     from_ms: int = 0
     to_ms: int = 2**62
-    after: tuple[int, int] = (-1, -1)
+    after: tuple[int, int] = NOTHING_SEEN
     """(due, row) of the last one that was seen."""
     limit: int = 100
     message_id: bytes = field(default=b"")

@@ -203,10 +203,12 @@ def open_journal(found: Opened, *, suffix: bool) -> Journal:
     recovery.repair(segments, scan, verdict, found.paths.for_recovery(), found.report)
     segments.cut(segments.end)  # Nothing that was cut in vain comes back after a power cut.
     if verdict.holes:
-        segments.failed = DiskFailed(
-            f"{segments.directory} is damaged at {verdict.holes[0].start}: decisions of the last "
-            "seconds are lost, so nothing is sent; bring it back from a copy, or move it aside "
-            "and restart: what they were about may go out twice then"
+        segments.give_up(
+            DiskFailed(
+                f"{segments.directory} is damaged at {verdict.holes[0].start}: decisions of the "
+                "last seconds are lost, so nothing is sent; bring it back from a copy, or move it "
+                "aside and restart: what they were about may go out twice then"
+            )
         )
         log.error("decisions are lost; nothing is sent", offset=verdict.holes[0].start)
     if not suffix:

@@ -86,7 +86,7 @@ class ScheduleLog:
     def write(self, data: bytes, wal_offset: int, near: Container[int]) -> Scheduled:
         """Schedule the batches of `data`, which lie at `wal_offset`; blocks. Never raises what a
         disk says: it is in the answer, with everything that was added before."""
-        done = Scheduled(upto=wal_offset)
+        damaged = 0
         gathered: dict[int, list[HourPiece]] = {}
         origins: dict[int, list[tuple[int, bytes]]] = {}
         at, view, form, stored_at_ms, count = 0, memoryview(data), MessageFormat(), 0, 0
@@ -99,23 +99,23 @@ class ScheduleLog:
                 log.error(
                     "a delayed batch cannot be read", offset=wal_offset + at, reason=problem.message
                 )
-                done.damaged += 1
+                damaged += 1
                 at = _next(view, form, at + 8, wal_offset)
                 continue
             count += self._gather(batch, wal_offset + at, gathered, origins)
             stored_at_ms = read_stamp(batch).stored_at_ms
             at += size
+        entries: list[tuple[int, IndexedRows]] = []
         try:
             for hour, pieces in gathered.items():
-                self._append(hour, pieces, origins[hour], done)
+                entries += self._append(hour, pieces, origins[hour])
                 if hour in near:
                     self.files.sync(hour)
         except TernError as error:
-            done.error = error
-        else:
-            done.upto = wal_offset + at
-            done.stored_at_ms = stored_at_ms
-        return done
+            return Scheduled(upto=wal_offset, entries=entries, damaged=damaged, error=error)
+        return Scheduled(
+            upto=wal_offset + at, entries=entries, damaged=damaged, stored_at_ms=stored_at_ms
+        )
 
     def _gather(
         self,
@@ -141,8 +141,8 @@ class ScheduleLog:
         return added
 
     def _append(
-        self, hour: int, pieces: list[HourPiece], origins: list[tuple[int, bytes]], done: Scheduled
-    ) -> None:
+        self, hour: int, pieces: list[HourPiece], origins: list[tuple[int, bytes]]
+    ) -> list[tuple[int, IndexedRows]]:
         tail = self._tails.get(hour) or _ScheduleTail()
         at, row = self.files.ends.get(hour, 0), tail.rows
         durable = self.files.synced.get(hour, 0)
@@ -159,7 +159,7 @@ class ScheduleLog:
             tail.wal_offset = offset
         tail.rows = row
         self._tails[hour] = tail
-        done.entries += [(hour, entry) for entry in entries]
+        return [(hour, entry) for entry in entries]
 
     def forget(self, hours: list[int]) -> None:
         """Remove hours for good; blocks."""

@@ -13,7 +13,7 @@ from typing import Any
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin.delays import CancelResult
 from ternmq.core.errors import TernError, Unavailable
-from ternmq.gateway.handlers.context import GatewayContext, put_status
+from ternmq.gateway.handlers.context import GatewayContext, put_status, put_whole_status
 from ternmq.gateway.protocol.codes import Code, Refused, code_of
 from ternmq.gateway.protocol.enums import MessageKind, Resolution
 from ternmq.gateway.protocol.incoming_message import IncomingMessage, read_incoming
@@ -45,11 +45,7 @@ class SendCalls:
             )
         for message in request.messages:
             await self._store(caller, message, answer.entries.add())
-        codes = {entry.status.code for entry in answer.entries}
-        if len(codes) == 1:
-            answer.status.CopyFrom(answer.entries[0].status)
-        else:
-            put_status(answer.status, Code.MULTIPLE_RESULTS)
+        put_whole_status(answer)
         return answer
 
     async def _store(self, caller: RocketCaller, message: Any, entry: Any) -> None:
@@ -79,8 +75,8 @@ class SendCalls:
             put_status(entry.status, Code.OK)
 
     async def _store_now(self, topic: str, row: Outgoing) -> int:
-        receipts = await self._gateway.mq.send_once(topic, [row], self._group_of(topic, row))
-        return receipts[0].sequence
+        receipt = await self._gateway.sends.send(topic, self._group_of(topic, row), row)
+        return receipt.sequence
 
     def _group_of(self, topic: str, row: Outgoing) -> str:
         mq = self._gateway.mq
@@ -89,11 +85,11 @@ class SendCalls:
             if owner is None:
                 raise Unavailable("the slot of this message group is being moved: send it again")
             return owner
-        groups = sorted(mq.taking_groups())
+        groups = mq.taking_groups()
         if not groups:
             raise Unavailable("no broker group takes messages now: send it again")
         assert row.explicit_id is not None
-        return groups[zlib.crc32(row.explicit_id) % len(groups)]
+        return sorted(groups)[zlib.crc32(row.explicit_id) % len(groups)]
 
     async def _delay(self, topic: str, incoming: IncomingMessage) -> str:
         row = incoming.row

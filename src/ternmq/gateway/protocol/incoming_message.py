@@ -5,10 +5,11 @@ kind, more than one key, the host that sent it, a trace context, the delivery ti
 for) goes along in one reserved property, so that it comes back as it was sent. Pure.
 """
 
-import json
 import zlib
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.gateway.protocol.codes import Code, Refused
@@ -53,6 +54,8 @@ PROPERTIES_SIZE_MAX = 16 * 1024
 TEXT_SIZE_MAX = 1024
 KEYS_MAX = 64
 PRIORITY_MAX = 255
+KINDS = {int(kind): kind for kind in MessageKind}
+_written = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +80,7 @@ def read_incoming(message: Any, *, now_ms: int, delay_ms_max: int) -> IncomingMe
     properties = _properties(message.user_properties, tag, keys)
     noted = _noted(system, kind, keys)
     if noted:
-        properties[RESERVED] = json.dumps(noted, separators=(",", ":"))
+        properties[RESERVED] = _written.encode(noted).decode()
     row = Outgoing(
         body=body,
         key=keys[0] if keys else None,
@@ -89,24 +92,22 @@ def read_incoming(message: Any, *, now_ms: int, delay_ms_max: int) -> IncomingMe
         born_at_ms=_born(system, now_ms),
         explicit_id=explicit_id(system.message_id),
     )
-    recovery_ms = span_ms(system.orphaned_transaction_recovery_duration)
+    recovery_ms = 0
+    if kind is MessageKind.TRANSACTION:
+        recovery_ms = max(0, span_ms(system.orphaned_transaction_recovery_duration))
     return IncomingMessage(
-        kind=kind, row=row, message_id=system.message_id, recovery_ms=max(0, recovery_ms)
+        kind=kind, row=row, message_id=system.message_id, recovery_ms=recovery_ms
     )
 
 
 def _kind(system: Any) -> MessageKind:
-    try:
-        kind = MessageKind(system.message_type or MessageKind.NORMAL)
-    except ValueError:
-        kind = MessageKind.LITE
+    kind = KINDS.get(system.message_type or MessageKind.NORMAL, MessageKind.LITE)
     if kind is MessageKind.LITE:
         raise Refused(Code.UNSUPPORTED, "lite topics are not served by this gateway")
-    needed = {
-        MessageKind.FIFO: system.HasField("message_group"),
-        MessageKind.DELAY: system.HasField("delivery_timestamp"),
-    }
-    if not needed.get(kind, True):
+    lacking = (kind is MessageKind.FIFO and not system.HasField("message_group")) or (
+        kind is MessageKind.DELAY and not system.HasField("delivery_timestamp")
+    )
+    if lacking:
         raise Refused(
             Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
             f"a message of type {kind.name} needs the field that makes it one",

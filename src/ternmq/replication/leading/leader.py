@@ -107,7 +107,7 @@ class Leader:
         self._marks = dict.fromkeys(logs, 0)
         self._watchers: list[Callable[[], None]] = []
         self._look_again = asyncio.Event()
-        self.at_least: int | None = None
+        self._enough: int | None = None
         """While a new master begins: so many members are enough to go on."""
         self.refusal: TernError | None = None
         self.paused = False
@@ -232,6 +232,14 @@ class Leader:
             (start for epoch, start in self._history.starts(log) if epoch == self.epoch),
             self._written[log],
         )
+
+    def begin(self) -> None:
+        """A new master: it goes on with whoever is there, itself alone if it must."""
+        self._enough = 1
+
+    def has_begun(self) -> None:
+        """All that its disk had counts: from here on as many as are needed must have a batch."""
+        self._enough = None
 
     def give_up_on(self, member: str) -> None:
         """A member led before: take it out of the set at once, unless it follows."""
@@ -392,7 +400,7 @@ class Leader:
         while True:
             await self._look_again.wait()
             self._look_again.clear()
-            proposal = self._in_sync.propose(self._loop.time(), self._marks, at_least=self.at_least)
+            proposal = self._in_sync.propose(self._loop.time(), self._marks, at_least=self._enough)
             if proposal is None:
                 continue
             self._update()  # Whoever is added is required from here on.

@@ -150,7 +150,7 @@ async def lead(context: MemberContext, server_kind: ServerKind, standing: Standi
         context.enter(role, role)
         await context.record.note(context.standing)
         leader.learn(context.standing)
-        leader.at_least = 1
+        leader.begin()
         leader.give_up_on(context.former)
         files = partial(context.watch_files, store.look)
         async with background(replicas=leader.run, files=files):
@@ -235,7 +235,7 @@ async def _settled(context: MemberContext, store: ReplicatedStore, leader: Leade
         await first_of(moved.wait(), context.stop.wait(), leader.over())
         if context.stop.is_set() or leader.ended.done():
             return False
-    leader.at_least = None
+    leader.has_begun()
     for number, suffix in store.logs.items():
         before = -1
         while before < suffix.safe_offset:

@@ -8,17 +8,16 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from ternmq.core.errors import BadConfig
+from ternmq.core.errors import BadConfig, TernError
 from ternmq.core.log import get_logger
-from ternmq.rpc.address import split_address
+from ternmq.rpc.address import join_address, split_address
 from ternmq.rpc.http2.call_connection import CallConnection
 from ternmq.rpc.http2.calls import CallTable
 from ternmq.rpc.http2.deadlines import CallDeadlines
 from ternmq.rpc.http2.frames import ConnectionFault, FaultCode
 from ternmq.rpc.http2.limits import CallLimits, HeldBytes
 from ternmq.rpc.server import cannot_listen, connections_possible
-
-BACKLOG = 1_024
+from ternmq.security.tls.door import BACKLOG, IncomingTls, TlsDoor, TlsTerms
 
 log = get_logger()
 
@@ -27,8 +26,13 @@ class CallServer:
     """One listening socket and the callers that came through it."""
 
     def __init__(
-        self, table: CallTable, limits: CallLimits, loop: asyncio.AbstractEventLoop
+        self,
+        table: CallTable,
+        limits: CallLimits,
+        loop: asyncio.AbstractEventLoop,
+        tls: IncomingTls | None = None,
     ) -> None:
+        """With `tls` the port takes both: the first bytes say which."""
         self.table = table
         self.limits = limits
         self.loop = loop
@@ -40,7 +44,9 @@ class CallServer:
         self.calls = 0
         """Under way, of all connections."""
         self._connections_max = connections_possible(limits.connections_max)
+        self._tls = tls
         self._listening: asyncio.Server | None = None
+        self._door: TlsDoor | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._empty = asyncio.Event()
@@ -49,16 +55,41 @@ class CallServer:
     async def start(self, host: str, port: int) -> None:
         """Bind and listen. Several processes may share one port."""
         try:
-            self._listening = await self.loop.create_server(
-                self._connection, host, port, backlog=BACKLOG, reuse_port=True
-            )
+            if self._tls is None:
+                self._listening = await self.loop.create_server(
+                    self._plain, host, port, backlog=BACKLOG, reuse_port=True
+                )
+                sockets = self._listening.sockets
+            else:
+                limits = self.limits
+                self._door = TlsDoor(
+                    self._tls,
+                    self,
+                    self._secure,
+                    arrive_s=limits.arrive_s,
+                    linger_s=limits.linger_s,
+                    make_plain=self._plain,
+                )
+                await self._door.open(host, port, share=True)
+                sockets = tuple(self._door.sockets)
         except OSError as error:
             raise BadConfig(cannot_listen(host, port, error)) from error
-        self.port = int(self._listening.sockets[0].getsockname()[1])
+        self.port = int(sockets[0].getsockname()[1])
         self._sweep()
 
-    def _connection(self) -> CallConnection:
+    def _plain(self) -> CallConnection:
         return CallConnection(self)
+
+    def _secure(self, _terms: TlsTerms) -> CallConnection:
+        return CallConnection(self, secure=True)
+
+    # Told by the door.
+
+    def has_room(self, arriving: int, of_address: int) -> bool:
+        return len(self.connections) + arriving < self._connections_max
+
+    def report_stranger(self, address: tuple[str, int], reason: TernError) -> None:
+        log.info("a caller was sent away", peer=join_address(*address), reason=reason.message)
 
     # Told by connections.
 
@@ -100,6 +131,9 @@ class CallServer:
         """Calls that end soon are answered; nothing is left when this returns."""
         if self._listening is not None:
             self._listening.close()
+        if self._door is not None:
+            self._door.close()
+            await self._door.empty()
         self._stopping = True
         for connection in tuple(self.connections):
             connection.leave()
@@ -124,11 +158,14 @@ class CallServer:
 
 @asynccontextmanager
 async def serving_calls(
-    table: CallTable, address: str, limits: CallLimits | None = None
+    table: CallTable,
+    address: str,
+    limits: CallLimits | None = None,
+    tls: IncomingTls | None = None,
 ) -> AsyncIterator[CallServer]:
     """Listen while a block runs."""
     host, port = split_address(address)
-    server = CallServer(table, limits or CallLimits(), asyncio.get_running_loop())
+    server = CallServer(table, limits or CallLimits(), asyncio.get_running_loop(), tls)
     await server.start(host, port)
     try:
         yield server

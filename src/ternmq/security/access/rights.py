@@ -19,7 +19,9 @@ from ternmq.wire.actions import Action
 from ternmq.wire.messages.limits import Grant
 
 ANY: Final = "*"
-KINDS = ("topic", "group", "app", "cluster", "user", "document", "access-key")
+KINDS = ("topic", "group", "app", "cluster", "user", "document", "access-key", "unmasked")
+UNMASKED: Final = "unmasked"
+"""What masks of the console hide of a topic."""
 ABOUT_TOPICS = (
     Action.PUBLISH,
     Action.SUBSCRIBE,

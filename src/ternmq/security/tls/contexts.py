@@ -10,6 +10,7 @@ the two fails here, with a text that names the file.
 """
 
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ternmq.core.errors import BadConfig
@@ -43,6 +44,23 @@ def server_contexts(files: CertificateFiles) -> ServerContexts:
     checker.check_hostname = False  # Under which name it will be called is not known here.
     certificate = _try_out(incoming, checker, files)
     return ServerContexts(incoming=incoming, outgoing=outgoing, certificate=certificate)
+
+
+def offered_contexts(files: CertificateFiles, protocols: Sequence[str]) -> ServerContexts:
+    """Of a listener for clients of others, who have no certificates of ours and may not know TLS
+    1.3; these protocols are offered (ALPN)."""
+    files.check()
+    incoming = _context(ssl.PROTOCOL_TLS_SERVER, files)
+    incoming.minimum_version = ssl.TLSVersion.TLSv1_2
+    incoming.num_tickets = 0
+    incoming.set_alpn_protocols(list(protocols))
+    checker = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    checker.check_hostname = False
+    checker.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # Whoever has signed it.
+    assert files.certificate is not None
+    checker.load_verify_locations(files.certificate)
+    certificate = _try_out(incoming, checker, files)
+    return ServerContexts(incoming=incoming, outgoing=checker, certificate=certificate)
 
 
 def client_context(files: CertificateFiles) -> ssl.SSLContext:

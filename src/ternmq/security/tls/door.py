@@ -1,5 +1,7 @@
 """The listening sockets of a server with TLS: who comes speaks TLS, or is told that it must.
 
+Where plain text is let in as well (`make_plain`) it is handed on as it is.
+
 Every connection is accepted here, and its first bytes are looked at without taking them. TLS is
 handed to the loop with the context of this moment, so a new certificate or another CA holds for the
 next one who comes and for nobody who is there. A client without TLS gets one frame that says what
@@ -90,11 +92,14 @@ class TlsDoor:
         *,
         arrive_s: float,
         linger_s: float,
+        make_plain: Callable[[], asyncio.BaseProtocol] | None = None,
     ) -> None:
-        """`arrive_s`: how long the way in may take; `linger_s`: reading why one is sent away."""
+        """`arrive_s`: how long the way in may take; `linger_s`: reading why one is sent away;
+        `make_plain`: who comes without TLS is let in as well."""
         self._tls = tls
         self._keeper = keeper
         self._make_peer = make_peer
+        self._make_plain = make_plain
         self._arrive_s = arrive_s
         self._linger_s = linger_s
         self._loop = asyncio.get_running_loop()
@@ -104,14 +109,19 @@ class TlsDoor:
         self._timers: set[asyncio.TimerHandle] = set()
         self.sockets: list[socket.socket] = []
 
-    async def open(self, host: str, port: int) -> None:
-        """Bind and listen on every address of the host; raises `OSError`."""
+    async def open(self, host: str, port: int, *, share: bool = False) -> None:
+        """Bind and listen on every address of the host; raises `OSError`. `share`: other
+        processes may listen there as well."""
         found = await self._loop.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         try:
             for family, kind, protocol, _, address in dict.fromkeys(found):
-                self.sockets.append(_listening(family, kind, protocol, address))
+                sock = socket.socket(family, kind, protocol)
+                if share:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                self.sockets.append(sock)
+                _listen(sock, address)
         except OSError:
             self.close()
             raise
@@ -185,6 +195,9 @@ class TlsDoor:
             if begins_tls(first):
                 await self._shake_hands(sock)
                 return
+            if first and self._make_plain is not None:
+                await self._loop.connect_accepted_socket(self._make_plain, sock)
+                return
             if first:
                 self._keeper.report_stranger(address, BadConfig(SPEAKS_TLS))
                 async with asyncio.timeout(self._linger_s):
@@ -253,19 +266,13 @@ def pauses() -> Iterator[float]:
         pause = min(2 * pause, LOOK_AGAIN_MAX_S)
 
 
-def _listening(family: int, kind: int, protocol: int, address: Any) -> socket.socket:
-    sock = socket.socket(family, kind, protocol)
-    try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind(address)
-        sock.listen(BACKLOG)
-    except OSError:
-        sock.close()
-        raise
-    return sock
+def _listen(sock: socket.socket, address: Any) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    sock.bind(address)
+    sock.listen(BACKLOG)
 
 
 def _failed(error: TernError) -> None:

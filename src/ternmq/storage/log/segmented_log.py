@@ -328,6 +328,10 @@ class SegmentedLog:
         self.end = self.synced = offset
         self.count = 0
 
+    def give_up(self, error: TernError) -> None:
+        """Nothing is written here any more; who tries is told this."""
+        self.failed = error
+
     def begin_at(self, offset: int) -> None:
         """Let a log without a record begin here. Never are there two files, one of them too short:
         a crash leaves one file, or none, which is an empty log too."""

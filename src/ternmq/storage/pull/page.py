@@ -52,11 +52,6 @@ class PullPage:
     damaged: list[tuple[int, int]] = field(default_factory=list)
     """Bytes that were passed over: from, to."""
 
-    def pass_over(self, start: int, end: int) -> None:
-        if self.damaged and self.damaged[-1][1] == start:
-            start = self.damaged.pop()[0]
-        self.damaged.append((start, end))
-
 
 def read_page(
     log: SegmentedLog,
@@ -73,26 +68,33 @@ def read_page(
     first = log.start
     stop = min(end, safe) if end else safe
     at = min(max(position, first), stop)
-    page = PullPage(first=first, end=safe, following=at)
+    group_ids: set[int] = set()
+    damaged: list[tuple[int, int]] = []
     pieces: list[bytes] = []
     size = 0
-    while page.following < stop and size < size_max:
-        at = page.following
+    while at < stop and size < size_max:
         base = log.base_of(at)
         limit = min(stop, log.segment_end(log.bases.index(base)))
         chunk = log.file(base).pread(min(chunk_size, limit - at), at - base)
-        used, found = _walk(memoryview(chunk), at, page.group_ids, row)
+        used, found = _walk(memoryview(chunk), at, group_ids, row)
         if not used:  # A record that is longer than a chunk.
             whole = log.file(base).pread(_size_of(chunk, limit - at), at - base)
-            used, found = _walk(memoryview(whole), at, page.group_ids, row)
+            used, found = _walk(memoryview(whole), at, group_ids, row)
         if not used:
             used = _to_next(chunk, at, limit)
-            page.pass_over(at, at + used)
-        page.following = at + used
+            since = damaged.pop()[0] if damaged and damaged[-1][1] == at else at
+            damaged.append((since, at + used))
+        at += used
         pieces += found
         size += used if row is not None else sum(map(len, found))
-    page.records = b"".join(pieces)
-    return page
+    return PullPage(
+        first=first,
+        end=safe,
+        following=at,
+        records=b"".join(pieces),
+        group_ids=group_ids,
+        damaged=damaged,
+    )
 
 
 def position_at(log: SegmentedLog, since_ms: int) -> int:

@@ -18,6 +18,8 @@ def test_it_listens_behind_the_ports_of_the_servers() -> None:
     large = ConsolePlace.beside(plan_of(90), 7700, wanted=True, secured=False)
 
     assert (small.runs, small.shown) == (True, "http://127.0.0.1:7780")
+    secured = ConsolePlace.beside(plan_of(2), 7700, wanted=True, secured=True)
+    assert (secured.runs, secured.shown) == (True, "https://127.0.0.1:7780")
     assert large.port > max(each.port for each in plan_of(90).everybody)
 
 
@@ -25,11 +27,9 @@ def test_there_is_none_where_none_is_wanted_or_nobody_could_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unwanted = ConsolePlace.beside(plan_of(1), 7700, wanted=False, secured=False)
-    secured = ConsolePlace.beside(plan_of(1), 7700, wanted=True, secured=True)
     monkeypatch.setattr(child_console, "find_spec", lambda name: None)
     missing = ConsolePlace.beside(plan_of(1), 7700, wanted=True, secured=False)
 
-    assert not (unwanted.runs or secured.runs or missing.runs)
+    assert not (unwanted.runs or missing.runs)
     assert unwanted.shown == ""
-    assert "tern://USER@" in secured.shown
     assert "pip install" in missing.shown

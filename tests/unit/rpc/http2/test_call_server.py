@@ -1,12 +1,17 @@
 """Callers that mean harm, on real sockets: what they can hold, for how long, and what it costs."""
 
 import asyncio
+import ssl
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+import grpc
+import grpc.aio
 import pytest
 
+from ternmq.gateway.offered_tls import OfferedTls
 from ternmq.rpc.http2.call_server import CallServer, serving_calls
 from ternmq.rpc.http2.calls import CallStatus
 from ternmq.rpc.http2.frames import (
@@ -20,6 +25,8 @@ from ternmq.rpc.http2.frames import (
 )
 from ternmq.rpc.http2.hpack import HeaderDecoder, encode_headers
 from ternmq.rpc.http2.limits import CallLimits
+from ternmq.security.tls.authority import Authority, CertificateOrder
+from ternmq.security.tls.certificate_files import CertificateFiles
 from tests.unit.rpc.http2.called import TestedMethods
 from tests.unit.rpc.http2.frames_of import HELLO, Seen, data, frame, headers, message, reset
 from tests.waiting import until
@@ -294,3 +301,68 @@ async def test_a_server_that_stops_says_so_and_answers_what_is_nearly_done(
     assert (code, text) == (FaultCode.NO_ERROR, "this server is stopping")
     assert table.cancelled == 1
     await raw.close()
+
+
+# TLS and plain text on one port.
+
+
+def trusting(protocols: Sequence[str] = ("h2",)) -> ssl.SSLContext:
+    """As RocketMQ's own clients: whoever answers is the right one."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(list(protocols))
+    return context
+
+
+def offered(files: CertificateFiles | None = None) -> OfferedTls:
+    return OfferedTls(files, ("h2",), ("127.0.0.1", "localhost"))
+
+
+async def test_one_port_takes_tls_and_plain_text(table: TestedMethods) -> None:
+    async with serving_calls(table, "127.0.0.1:0", CallLimits(), offered()) as server:
+        plain = await connected(server)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting())
+        secure = RawCaller(reader, writer)
+        for raw in (plain, secure):
+            raw.send(HELLO, call(1, "echo", b"hello"))
+            assert await raw.until(FrameKind.DATA, 1) == message(b"hello")
+        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
+        assert [each.secure for each in table.calls] == [False, True]
+        await plain.close()
+        await secure.close()
+
+
+async def test_a_certificate_that_is_given_is_shown_and_a_new_one_holds_for_the_next(
+    table: TestedMethods, tmp_path: Path
+) -> None:
+    authority = Authority.make(tmp_path / "ca", "of-a-test")
+    order = CertificateOrder(name="gateway", hosts=["127.0.0.1", "localhost"])
+    pair = authority.issue(order)
+    files = CertificateFiles(certificate=pair.certificate, key=pair.key)
+    trusted = grpc.ssl_channel_credentials(authority.file.read_bytes())
+    async with serving_calls(table, "127.0.0.1:0", CallLimits(), offered(files)) as server:
+        address = f"localhost:{server.port}"
+        async with grpc.aio.secure_channel(address, trusted) as channel:
+            body = bytes(200_000)
+            assert await channel.unary_unary("/t/echo")(body, timeout=20) == body
+        shown = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", server.port))
+        authority.issue(order, replace=True)
+        later = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", server.port))
+        assert shown != later
+        pair.certificate.write_text("no certificate")
+        kept = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", server.port))
+        assert kept == later
+
+
+async def test_who_says_nothing_at_the_door_is_not_waited_for(table: TestedMethods) -> None:
+    limits = CallLimits(arrive_s=0.2, linger_s=0.2)
+    async with serving_calls(table, "127.0.0.1:0", limits, offered()) as server:
+        silent = await connected(server)
+        assert await silent.next() is None
+        await silent.close()
+        broken = await connected(server)
+        broken.send(b"\x16\x03\x01\xff\xff" + bytes(2_000))
+        assert b"grpc" not in await broken.rest()
+        await broken.close()
+        assert not server.connections
