@@ -100,7 +100,7 @@ walk: install ## Print which files a publish, pull, ack, … crosses (ARGS="--on
 sim: install ## Run the cluster simulation with more seeds (SEEDS=100000, ARGS="--first 5000")
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
 
-fuzz: install ## Attack a node with hostile requests and batches (ARGS="--seconds 3600 --first 5000 --secured")
+fuzz: install ## Attack a node with hostile requests and batches (ARGS="--seconds 3600 --first 5000 --secured", or --doors: no node)
 	$(BIN)/python -m tests.fuzz.http2
 	$(BIN)/python -m tests.fuzz.run $(ARGS)
 

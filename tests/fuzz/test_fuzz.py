@@ -4,6 +4,7 @@ Fixed seeds; `make fuzz` goes on where these stop. The fixture fails the test if
 traceback, and the size of its log is bounded here (findings C1, C3, H2).
 """
 
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.node_greeting import greeting
 SEEDS = 28
 SECURED_SEEDS = 10
 LOG_SIZE_MAX = 1_000_000
+STOP_S_MAX = 15.0
 HTTP2_INPUTS = 3_000
 
 
@@ -49,6 +51,9 @@ async def test_what_was_stored_is_there_after_a_restart(node: Node) -> None:
 
     await check_whole(target)
     assert findings.stored
+    began = time.monotonic()
+    assert node.stop() == 0
+    assert time.monotonic() - began < STOP_S_MAX, "what attackers left behind holds up nobody"
 
 
 @pytest.mark.timeout(300)

@@ -14,7 +14,9 @@ from ternmq.core.errors import BadRequest, GroupNotFound, OverLimit
 from ternmq.testing import node
 from ternmq.wire.messages.read import GroupReplay, GroupReplayed
 from ternmq.wire.numbers import Command
+from tests.integration.broker_groups import several
 from tests.integration.delivery.test_delivery import take
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -151,3 +153,30 @@ async def test_a_failing_key_comes_at_once_in_an_ordered_group(mq: Any) -> None:
                     break
 
     assert seen == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_private_lane_on_a_broker_group_that_joins_later_is_shown_as_its_topic() -> None:
+    """A consumer's JOIN makes the lane where there is none yet: it lies beside the same topic."""
+    async with several("a") as cluster, ternmq.connect(cluster.url, app="test") as mq:
+        await mq.send_many("orders", [b"%d" % n for n in range(10)])
+        await mq.admin.create_group("orders", "again", ternmq.Start(at="latest"))
+        await mq.admin.replay(Replay(topic="orders", into="again"))
+        await cluster.add("b")
+        async with ternmq.connect(cluster.url) as other, other.consumer("orders", group="again"):
+
+            async def shown() -> list[tuple[str, str, str]]:
+                found = await mq.admin.group_figures(group="again")
+                return sorted((each.broker_group, each.topic, each.lane) for each in found)
+
+            async def joined() -> bool:
+                return len(await shown()) == 4
+
+            await until(joined, "the consumer is at both broker groups")
+            found = await shown()
+
+    assert found == [
+        ("a", "orders", "private"),
+        ("a", "orders", "topic"),
+        ("b", "orders", "private"),
+        ("b", "orders", "topic"),
+    ]

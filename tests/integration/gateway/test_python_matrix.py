@@ -217,6 +217,20 @@ def test_message_groups_are_handled_in_order_by_three_consumers(
             assert numbers == sorted(numbers)
 
 
+def test_a_group_that_is_set_to_an_order_is_told_so_before_its_first_message(
+    rocket_node: Node, gateway: GatewayServer, rocket: ClientFactory
+) -> None:
+    """Whatever its name; and the other way round."""
+    topic, url = topic_of(rocket_node, "order-set"), rocket_node.url
+    for group, order in (("by-setting", "keys"), ("fifo-not", "none")):
+        assert tern("group", "create", topic, group, url=url).code == 0
+        assert tern("group", "set", topic, group, "--order", order, url=url).code == 0
+    client, other = rocket(gateway.endpoint), rocket(gateway.endpoint)
+
+    assert client.do("push", group="by-setting", topic=topic)["fifo"] == "true"
+    assert other.do("push", group="fifo-not", topic=topic)["fifo"] == "false"
+
+
 def test_a_fifo_failure_is_tried_again_in_the_client_and_then_given_up(
     rocket_node: Node, gateway: GatewayServer, rocket: ClientFactory
 ) -> None:

@@ -313,6 +313,12 @@ def check_leases(leases: Sized) -> None:
 
 def agree(group: ConsumerGroup, wanted: Filter | None, ordered: bool) -> None:
     """All consumers of a group see the same messages in the same way."""
+    setting = group.settings.order
+    if setting and (setting == "keys") != ordered:
+        raise FilterConflict(
+            f"group {group.name!r} on {group.topic!r} is set to order {setting!r}; this consumer "
+            f"wants ordered={ordered}: use ordered={not ordered}, or another group"
+        )
     if group.consumers:
         if filter_text(group.filter) != filter_text(wanted):
             raise FilterConflict(

@@ -212,7 +212,13 @@ class AdminCommands:
 
     async def _put_settings(self, group: ConsumerGroup, settings: GroupSettings) -> Group:
         check_settings(settings)
-        if settings.priority and group.order is not None:
+        wants_order = settings.order == "keys"
+        if settings.order and group.consumers and wants_order != (group.order is not None):
+            raise BadRequest(
+                f"group {group.name!r} has consumers with ordered={not wants_order}: stop them "
+                "first, then set its order"
+            )
+        if settings.priority and (wants_order or group.order is not None):
             raise BadRequest(
                 f"group {group.name!r} has ordered consumers: order and priority exclude each other"
             )
@@ -365,6 +371,8 @@ def check_settings(settings: GroupSettings) -> GroupSettings:
     check_policy(settings.retry)
     if settings.on_failure not in ("retry", "stop"):
         raise BadRequest(f"on_failure is {settings.on_failure!r}; it is 'retry' or 'stop'")
+    if settings.order not in ("", "keys", "none"):
+        raise BadRequest(f"order is {settings.order!r}; it is 'keys', 'none' or empty (either)")
     for name in LIMITS:
         if not 0 <= getattr(settings, name) <= LIMIT_MAX:
             raise BadRequest(f"{name} must be 0 (no limit) to {LIMIT_MAX}")

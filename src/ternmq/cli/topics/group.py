@@ -273,6 +273,13 @@ def change(
     priority: Annotated[
         str | None, typer.Option(metavar="on|off", help="Hand out higher priorities first.")
     ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(
+            metavar="keys|none|any",
+            help="Consumers must be ordered by key, must not be, or may be as they like.",
+        ),
+    ] = None,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -292,6 +299,7 @@ def change(
         dead_letter_keep_ms=_keep_ms(dead_keep),
         on_failure=on_failure,
         priority=_on_or_off(priority),
+        order="" if order == "any" else order,
         **limit.rates(rate, bytes_rate),
     )
 
@@ -396,7 +404,7 @@ def _settings(group: Group) -> dict[str, object]:
         "state": "paused" if settings.paused else "running",
         "retry": settings.retry,
         "attempts": limit or "no limit",
-        "order": "by order key" if group.ordered else "none",
+        "order": "by order key" if group.ordered or settings.order == "keys" else "none",
         "on failure": settings.on_failure,
         "priority": "higher ones first" if settings.priority else "none",
         "filter": group.filter or "none",

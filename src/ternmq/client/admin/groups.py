@@ -101,7 +101,8 @@ class GroupAdmin(AdminCalls):
     async def set_group(self, topic: str, group: str, **changes: Any) -> Group:
         """Change settings: retry, attempts_max, ordered_attempts_max, paused, rate, bytes_rate,
         in_flight_max, consumer_in_flight_max, backlog_alarm, dead_letter_keep_ms, on_failure,
-        priority. 0 is no limit. Rates and limits are those of each broker group.
+        priority, order. 0 is no limit. Rates and limits are those of each broker group. With order
+        "keys" (or "none") only consumers that are ordered (or not) may join; empty: either may.
         """
         wanted = change_of(GroupSet, changes, topic=topic, group=group)
         await self._make_everywhere(topic, group)

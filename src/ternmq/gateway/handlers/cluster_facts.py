@@ -67,7 +67,9 @@ class ClusterFacts:
         if not groups:
             return GroupPolicy(fifo=fifo, retry="default", attempts_max=17)
         settings = groups[0].settings
-        if any(each.ordered for each in groups):
+        if settings.order:
+            fifo = settings.order == "keys"
+        elif any(each.ordered for each in groups):
             fifo = True
         limit = settings.ordered_attempts_max if fifo else settings.attempts_max
         return GroupPolicy(fifo=fifo, retry=settings.retry, attempts_max=limit)

@@ -1,17 +1,17 @@
 """One connection of HTTP/2, server side, without a socket: bytes in, frames out.
 
 `receive` takes what came and tells streams; what goes out is `frame_sender`'s. The other side is
-taken for hostile: every rule of RFC 9113 that it
-breaks ends its stream or its connection with the code that fits, every bound is one of
-`CallLimits`, and frames that carry nothing are paid for (`patience`). What is held of a connection
-is less than one frame, one block of headers, its table, and what its streams hold.
+taken for hostile: every rule of RFC 9113 that it breaks ends its stream or its connection with the
+code that fits, every bound is one of `CallLimits`, and frames that carry nothing are paid for
+(`frame_allowance`). What is held of a connection is less than one frame, one block of headers, its
+table, and what its streams hold.
 
 The moment is handed in with the bytes. Pure.
 """
 
 from collections.abc import Callable
 
-from ternmq.rpc.http2 import patience
+from ternmq.rpc.http2 import frame_allowance
 from ternmq.rpc.http2.frame_sender import FrameSender
 from ternmq.rpc.http2.frames import (
     ACK,
@@ -187,7 +187,7 @@ class Http2Core(FrameSender):
                     raise _protocol("the first frame is not SETTINGS")
                 self._settled = True
             if kind > _CONTINUATION:
-                self._patience.spend(patience.OTHER, self._now)
+                self._allowance.spend(frame_allowance.OTHER, self._now)
                 continue
             try:
                 takers[kind](number, flags, data[begin:at])
@@ -197,7 +197,7 @@ class Http2Core(FrameSender):
 
     def _break(self, number: int, code: FaultCode) -> None:
         """End a stream that broke a rule; it may not have begun."""
-        self._patience.spend(patience.OTHER, self._now)
+        self._allowance.spend(frame_allowance.OTHER, self._now)
         stream = self.streams.get(number)
         if stream is not None:
             self._close(stream, open_there=not stream.ended)
@@ -228,7 +228,7 @@ class Http2Core(FrameSender):
         if size != len(payload):
             self.credit(stream, size - len(payload))
         if not payload and not flags & END_STREAM:
-            self._patience.spend(patience.OTHER, self._now)
+            self._allowance.spend(frame_allowance.OTHER, self._now)
             return
         if stream.body_left is not None:
             stream.body_left -= len(payload)
@@ -250,7 +250,7 @@ class Http2Core(FrameSender):
             raise StreamFault(FaultCode.STREAM_CLOSED, "data after the end")
         if number > self._last or not number & 1:
             raise _protocol("data of a stream that was never opened")
-        self._patience.spend(patience.OTHER, self._now)
+        self._allowance.spend(frame_allowance.OTHER, self._now)
         if not self._closed.get(number, False):
             self._send(reset_frame(number, FaultCode.STREAM_CLOSED))
         elif ends:
@@ -324,13 +324,13 @@ class Http2Core(FrameSender):
             raise _protocol("a stream with a lower number than the one before")
         if not open_there:
             raise ConnectionFault(FaultCode.STREAM_CLOSED, "headers after the end")
-        self._patience.spend(patience.OTHER, self._now)
+        self._allowance.spend(frame_allowance.OTHER, self._now)
         self._closed[number] = not ended
 
     def _take_priority(self, number: int, _flags: int, payload: bytes) -> None:
         if not number:
             raise _protocol("a priority without a stream")
-        self._patience.spend(patience.OTHER, self._now)
+        self._allowance.spend(frame_allowance.OTHER, self._now)
         if len(payload) != 5:
             raise StreamFault(FaultCode.FRAME_SIZE_ERROR, "a priority has 5 bytes")
         if int.from_bytes(payload[:4], "big") & STREAM_BITS == number:
@@ -340,7 +340,7 @@ class Http2Core(FrameSender):
         read_long(payload)
         if number > self._last or not number & 1:
             raise _protocol("a reset of a stream that was never opened")
-        self._patience.spend(patience.RESET, self._now)
+        self._allowance.spend(frame_allowance.RESET, self._now)
         stream = self.streams.get(number)
         if stream is not None:
             self._close(stream, open_there=False)
@@ -352,9 +352,9 @@ class Http2Core(FrameSender):
         if flags & ACK:
             if payload:
                 raise ConnectionFault(FaultCode.FRAME_SIZE_ERROR, "an answer with settings")
-            self._patience.spend(patience.OTHER, self._now)
+            self._allowance.spend(frame_allowance.OTHER, self._now)
             return
-        self._patience.spend(patience.SETTINGS, self._now)
+        self._allowance.spend(frame_allowance.SETTINGS, self._now)
         for name, value in read_settings(payload):
             self._take_setting(name, value)
         self._send(SETTINGS_TAKEN)
@@ -388,7 +388,7 @@ class Http2Core(FrameSender):
             raise _protocol("a ping of a stream")
         if len(payload) != 8:
             raise ConnectionFault(FaultCode.FRAME_SIZE_ERROR, "a ping has 8 bytes")
-        self._patience.spend(patience.PING, self._now)
+        self._allowance.spend(frame_allowance.PING, self._now)
         if not flags & ACK:
             self._send(ping_frame(payload, ACK))
 
@@ -397,11 +397,11 @@ class Http2Core(FrameSender):
             raise _protocol("a goodbye of a stream")
         if len(payload) < 8:
             raise ConnectionFault(FaultCode.FRAME_SIZE_ERROR, "a goodbye has 8 bytes at least")
-        self._patience.spend(patience.SETTINGS, self._now)
+        self._allowance.spend(frame_allowance.SETTINGS, self._now)
 
     def _take_window(self, number: int, _flags: int, payload: bytes) -> None:
         more = read_long(payload) & STREAM_BITS
-        self._patience.spend(patience.OTHER, self._now)
+        self._allowance.spend(frame_allowance.OTHER, self._now)
         if not number:
             if not more:
                 raise _protocol("a window that grows by nothing")

@@ -8,6 +8,7 @@ quarter of a megabyte at once: what the socket does not take is not made. Pure.
 from collections.abc import Callable
 
 from ternmq.rpc.http2.answer_heads import TABLE_UNUSED
+from ternmq.rpc.http2.frame_allowance import FOR_CALL, FOR_DATA, FrameAllowance
 from ternmq.rpc.http2.frames import (
     END_HEADERS,
     END_STREAM,
@@ -20,7 +21,6 @@ from ternmq.rpc.http2.frames import (
     window_frame,
 )
 from ternmq.rpc.http2.limits import CallLimits, HeldBytes
-from ternmq.rpc.http2.patience import FOR_CALL, FOR_DATA, Patience
 from ternmq.rpc.http2.stream import Http2Stream
 
 CLOSED_KEPT = 1_000
@@ -40,7 +40,7 @@ class FrameSender:
         self._limits = limits
         self._held = held
         self._wake = wake
-        self._patience = Patience(now)
+        self._allowance = FrameAllowance(now)
         self._out: list[bytes | memoryview] = []
         self._ready: dict[Http2Stream, None] = {}
         self._resting: dict[Http2Stream, None] = {}
@@ -132,7 +132,7 @@ class FrameSender:
             self._send_left -= size
             self._held.answers -= size
             self.sent += size
-            self._patience.earn(FOR_DATA)
+            self._allowance.earn(FOR_DATA)
             if stream.pending_size:
                 self._ready[stream] = None
                 return size
@@ -141,7 +141,7 @@ class FrameSender:
                 self._out.append(self._head_frame(number, _LAST, stream.end_block))
             else:
                 self._out.append(pack_head(0, _DATA, END_STREAM, number))
-            self._patience.earn(FOR_CALL)
+            self._allowance.earn(FOR_CALL)
             self._close(stream, open_there=not stream.ended)
             if not stream.ended:
                 self._out.append(reset_frame(number, FaultCode.NO_ERROR))

@@ -43,6 +43,8 @@ class GroupSettings(Record, frozen=True):
     """Higher priorities first, within a window; not for ordered consumers."""
     made_by: str = ""
     """The user that it counts for; empty: nobody's."""
+    order: str = ""
+    """'keys': its consumers are ordered; 'none': they are not; empty: as those there say."""
 
 
 class GroupSet(Record, frozen=True):
@@ -62,6 +64,7 @@ class GroupSet(Record, frozen=True):
     dead_letter_keep_ms: Number | None = None
     on_failure: str | None = None
     priority: bool | None = None
+    order: str | None = None
 
 
 class GroupCreate(Record, frozen=True):

@@ -21,7 +21,7 @@ RESET = 4
 OTHER = 1
 
 
-class Patience:
+class FrameAllowance:
     """What is left of it for one connection."""
 
     __slots__ = ("_left", "_since")
