@@ -36,9 +36,9 @@ class Dashboard(NamedTuple):
     panels: list[Panel]
 
 
-def p99(metric: str, by: str = "") -> str:
+def p99(metric: str, by: str = "", chosen: str = "") -> str:
     labels = f"le, {by}" if by else "le"
-    return f"histogram_quantile(0.99, sum by ({labels}) (rate({metric}_bucket[5m])))"
+    return f"histogram_quantile(0.99, sum by ({labels}) (rate({metric}_bucket{chosen}[5m])))"
 
 
 REFUSED = "tern_topic_refused_messages_total"
@@ -182,6 +182,14 @@ DASHBOARDS = [
                         f"sum by (group, outcome) (rate(tern_group_outcomes_total{GROUP}[1m]))",
                         "{{group}} {{outcome}}",
                     )
+                ],
+            ),
+            Panel(
+                "Wait and handling, p99",
+                "s",
+                [
+                    (p99("tern_group_wait_seconds", "group", GROUP), "{{group}} waits"),
+                    (p99("tern_group_handle_seconds", "group", GROUP), "{{group}} handles"),
                 ],
             ),
             Panel("Consumers", "short", [(f"tern_group_members{GROUP}", "{{group}}")]),

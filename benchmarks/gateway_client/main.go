@@ -13,6 +13,7 @@ import (
 	"os"
 	"sort"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,8 +47,11 @@ func main() {
 		check(consumer.Start())
 		step = func() (int, error) {
 			found, err := consumer.Receive(context.Background(), 32, time.Minute)
-			if err != nil {
+			if err != nil && strings.Contains(err.Error(), "MESSAGE_NOT_FOUND") {
 				return 0, nil
+			}
+			if err != nil {
+				return 0, err
 			}
 			for _, one := range found {
 				if err := consumer.Ack(context.Background(), one); err != nil {

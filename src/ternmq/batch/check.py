@@ -363,7 +363,7 @@ def _summary(batch: bytearray | memoryview, parts: Parts, words_max: int) -> tup
         data = bytes(batch[words[0] : words[0] + words[1]])
         offsets = memoryview(batch)[places[0] : places[0] + places[1]].cast("i").tolist()
         used = np.frombuffer(batch, dtype="<i4", count=codes[1] // 4, offset=codes[0])
-        if used.min() < 0 or used.max() >= len(offsets) - 1:
+        if not len(used) or used.min() < 0 or used.max() >= len(offsets) - 1:
             raise ProtocolError("a tag is not in its dictionary")
         for first, end in itertools.pairwise(offsets):
             bloom |= tag_bit(data[first:end])

@@ -200,7 +200,7 @@ def spread(bounds_s: Sequence[float], counts: Sequence[int], *, label: str) -> M
             f'height="{tall:.1f}"><title>{escape(words)}: {number(counts[at])}</title></rect>'
         )
         if place % -(-len(shown) // 8) == 0:
-            parts.append(f'<text class="tick" x="{x + 1:.1f}" y="80">{escape(words)}</text>')
+            parts.append(f'<text class="tick" x="{x + 1:.1f}" y="79">{escape(words)}</text>')
     line = f'<line class="grid" x1="0" x2="{width}" y1="64" y2="64"/>'
     return Markup(
         f'<svg class="spread" viewBox="0 0 {width} {height}" role="img" '

@@ -28,7 +28,7 @@ from ternmq.wire.inspection.figure_pages import FiguresPage
 from ternmq.wire.inspection.figures import Figures
 from ternmq.wire.inspection.rows import LeaseInfo, MessageState
 from ternmq.wire.inspection.sessions import SenderCount, SessionInfo
-from ternmq.wire.messages.dead_letters import DeadDone, DeadGroup
+from ternmq.wire.messages.dead_letters import DeadDone, DeadGroup, DeadOpen
 from ternmq.wire.messages.groups import Group, HalfLine, LedgerLine
 from ternmq.wire.messages.limits import (
     AccessKey,
@@ -208,6 +208,12 @@ class Admin:
         """Sequences in the topic `%dead.GROUP` that were neither resent nor deleted."""
         return run(self._admin.open_dead_letters(group, broker_group))
 
+    def newest_letters(
+        self, group: str = "", topic: str = "", newest: int = 1000, broker_group: str = ""
+    ) -> DeadOpen:
+        """The newest open dead letters of a group, or what a topic refused; how many there are."""
+        return run(self._admin.newest_letters(group, topic, newest, broker_group))
+
     def resend_dead_letters(self, group: str, ranges: Ranges, broker_group: str = "") -> DeadDone:
         """Send dead letters again, to this group alone, as new at attempt 1."""
         return run(self._admin.resend_dead_letters(group, ranges, broker_group))
@@ -282,10 +288,9 @@ class Admin:
         accept_loss: bool = False,
         kind: BrokerGroupKind = "realtime",
     ) -> Standing:
-        """Make a member of a broker group (of a delay server: kind "delay") its master, and wait
-        until it serves; None: one that is in sync. `force`: although the master may be alive; it
-        stops acknowledging. `accept_loss`: although the member is not in sync; what it lacks of
-        acknowledged messages is lost."""
+        """Make a member of a broker group its master, and wait until it serves; None: one that is
+        in sync. `force`: although the master may be alive; it stops acknowledging. `accept_loss`:
+        although the member is not in sync; what it lacks of acknowledged messages is lost."""
         return run(self._admin.promote(group, member, force, accept_loss, kind))
 
     def handover(
@@ -304,9 +309,8 @@ class Admin:
     def drain(
         self, broker_group: str, undo: bool = False, kind: BrokerGroupKind = "realtime"
     ) -> DrainProgress:
-        """Let producers move away from a broker group (a delay server: kind "delay"), for good or
-        until `undo`; what is there is still handed out. `drain_progress` says when it is safe to
-        stop."""
+        """Let producers move away from a broker group, for good or until `undo`; what is there is
+        still handed out. `drain_progress` says when it is safe to stop."""
         return run(self._admin.drain(broker_group, undo, kind))
 
     def drain_progress(
@@ -361,11 +365,9 @@ class Admin:
         return run(self._admin.set_user(name, apps, connections_max))
 
     def set_quota(self, name: str, quota: dict[str, int]) -> User:
-        """Change how much a user may have of each server, or `*`: everybody who has no other.
-
+        """Change how much a user may have of each server, or `*`: everybody who has no other:
         `{"rate": 5000, "loop_percent": 20}`; 0 is no limit, -1 what everybody has. The names are
-        the fields of `Quota`, in docs/access.md.
-        """
+        the fields of `Quota`, in docs/access.md."""
         return run(self._admin.set_quota(name, quota))
 
     def users(self) -> list[User]:
@@ -453,10 +455,8 @@ class Admin:
         broker_group: str = "",
         pages_max: int = PAGES_MAX,
     ) -> Trace:
-        """What happened to a message, from the delivery records that the broker keeps.
-
-        With `stored_at` older records are not looked at. A page is about 4 MiB of them.
-        """
+        """What happened to a message, from the delivery records that the broker keeps; with
+        `stored_at` older ones are not looked at. A page is about 4 MiB of them."""
         return run(self._admin.trace(topic, sequence, stored_at, broker_group, pages_max))
 
     def sessions(self, app: str = "", limit: int = 10000) -> list[SessionInfo]:
@@ -478,8 +478,7 @@ class Admin:
         self, names: Sequence[str] = (), kind: BrokerGroupKind = "realtime"
     ) -> dict[str, Figures]:
         """The figures of every broker (or delay server) that leads, as its `/metrics` has them:
-        those about it as a whole, or the named ones with all their series. A few seconds old at
-        most; `age_s` says how old."""
+        those about it as a whole, or the named ones with all series; `age_s` seconds old."""
         return run(self._admin.figures(names, kind))
 
     def figures_page(

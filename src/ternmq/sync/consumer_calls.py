@@ -39,6 +39,10 @@ class ConsumerCalls:
         """Messages so far that were acked unseen, since their keys were deleted."""
         return self._consumer.erased
 
+    def set_prefetch(self, prefetch: int) -> None:
+        """Hold so many messages at most from now on, of each broker group; those in hand stay."""
+        loop_thread().call(lambda: self._consumer.set_prefetch(prefetch))
+
     def start(self) -> Self:
         """Join the group at every broker group; raises what keeps it out."""
         run(self._consumer.start())

@@ -120,6 +120,7 @@ GOOD: dict[str, Any] = {
     "session": "5e55",
     "session_maker": None,
     "settings": ternmq.TopicSettings(),
+    "newest": 10,
     "skip": False,
     "sort": "name",
     "slots": [1],

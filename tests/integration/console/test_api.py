@@ -274,3 +274,17 @@ def test_only_loopback_is_listened_on() -> None:
 
     with pytest.raises(BadConfig, match="listens on loopback only"):
         ConsoleConfig(url="tern://127.0.0.1:7700", host="0.0.0.0")
+
+
+async def test_a_group_says_how_long_its_messages_take(console: SeededConsole) -> None:
+    times = (await console.http.get("/api/v1/topics/order.paid/groups/billing/times")).json()
+
+    for part in ("recent", "ever"):
+        assert times[part]["handle"]["messages"] == 380, "those that were acked"
+        assert times[part]["wait"]["messages"] >= 400
+        assert times[part]["wait"]["p50_s"] <= times[part]["wait"]["p99_s"]
+        buckets = times[part]["handle"]["buckets"]
+        assert sum(each["messages"] for each in buckets) == 380
+        assert buckets[-1]["up_to_s"] is None
+    missing = await console.http.get("/api/v1/topics/order.paid/groups/nobody/times")
+    assert (missing.status_code, missing.json()["code"]) == (404, "group_not_found")

@@ -7,6 +7,7 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 import httpx
 
 from ternmq import connect
+from ternmq.console.render import FOLDER
 from tests.integration.console.conftest import SeededConsole
 from tests.integration.console.seeded import CHINESE, CONTROL, HOSTILE
 from tests.waiting import until
@@ -311,3 +312,11 @@ async def test_the_first_page_is_small(console: SeededConsole) -> None:
 
     assert len(sizes) + 1 <= 8
     assert sum(sizes) <= 60_000
+
+
+def test_the_script_stays_small() -> None:
+    """At most 600 lines of JavaScript in all, none of it made by a build."""
+    scripts = sorted((FOLDER / "static").glob("**/*.js"))
+
+    assert [script.name for script in scripts] == ["console.js"]
+    assert sum(script.read_text(encoding="utf-8").count("\n") for script in scripts) <= 600

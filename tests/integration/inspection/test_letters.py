@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import ternmq
+from ternmq.api.views.letters import LetterBox
 from ternmq.client.reading.letters import DeadLetterChoice
 from ternmq.core.errors import TernError
 from ternmq.testing import SimulatedDisk, node
@@ -136,3 +137,33 @@ async def test_the_command_line_lists_groups_and_takes_back(node: Node) -> None:
         "taken": 1
     }
     wait_until(lambda: is_open(1))
+
+
+async def test_many_letters_of_which_every_other_is_handled_are_read_with_few_requests() -> None:
+    """Pages of dead letters stay quick: the newest are asked for and read together."""
+    count = 800
+    async with node() as url, ternmq.connect(url) as mq:
+        await mq.send_many("orders", [b"%d" % at for at in range(count)])
+        async with mq.consumer("orders", group="g", start="earliest", prefetch=count) as consumer:
+            for _ in range(count):
+                (await anext(consumer)).reject("no")
+            await consumer.flush()
+        for begin in range(0, count, 80):
+            some = [(at, at + 1) for at in range(begin, begin + 80, 2)]
+            await mq.admin.delete_dead_letters("g", some)
+        box = LetterBox(mq=mq, group="g")
+        sent: list[Any] = []
+        ask = mq.cluster.ask
+
+        async def counted(*given: Any, **named: Any) -> Any:
+            sent.append(given[1])
+            return await ask(*given, **named)
+
+        mq.cluster.ask = counted  # type: ignore[method-assign]
+        found = await box.read(limit=300)
+
+        assert (found.open, len(found.letters), found.more) == (count // 2, 300, count // 2 - 300)
+        assert {each.message.sequence % 2 for each in found.letters} == {1}
+        assert min(each.message.sequence for each in found.letters) == count - 599
+        assert await box.count() == count // 2
+        assert len(sent) < 20, "not one request for each"

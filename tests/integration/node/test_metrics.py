@@ -174,3 +174,20 @@ def test_a_delay_server_of_its_own_has_a_page_and_meta_shows_its_heartbeat(
     assert page("tern_meta_servers", role="delay", state="there") == 2
     assert 0 <= page("tern_meta_heartbeat_age_seconds", role="delay", server="later") < 10
     assert Page(own)("tern_server_healthy", role="delay") == 1
+
+
+def test_how_long_messages_wait_and_are_worked_on_are_histograms(node: Node, port: int) -> None:
+    lane = {"topic": "timed", "group": "g", "lane": "topic"}
+    with ternmq.sync.connect(node.url, app="shop") as mq:
+        mq.send_many("timed", [b"x"] * 50)
+        with mq.consumer("timed", group="g") as consumer:
+            for _ in range(50):
+                next(consumer).ack()
+            consumer.flush()
+
+    page = Page(port)
+    for name in ("tern_group_wait_seconds", "tern_group_handle_seconds"):
+        assert page(f"{name}_count", **lane) == 50
+        assert page(f"{name}_bucket", **lane, le="+Inf") == 50
+        assert page(f"{name}_bucket", **lane, le="60.0") == 50
+        assert 0 <= page(f"{name}_sum", **lane) < 50 * 60

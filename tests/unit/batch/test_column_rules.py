@@ -419,3 +419,21 @@ def test_no_float_and_no_bytes_pass_that_a_reader_could_not_read() -> None:
         assert not passes(around[0], (FLOAT, text), around[0]), text
     for text in (b"A", b"AB", b"A=", b"====", b"A===", b"AB=C", b"AAA=AAAA", b"AA=="[:3]):
         assert not passes(around[2], (BYTES, text), around[2]), text
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_codes_of_tags_that_are_no_numbers_of_four_bytes_are_refused(rows: int) -> None:
+    """Found by fuzzing: a dictionary of words, and codes that say they are single bytes."""
+    pieces = [
+        Section(
+            Column.BODY, ColumnPart.OFFSETS, Type.BINARY, np.arange(rows + 1, dtype="<i4").tobytes()
+        ),
+        Section(Column.BODY, ColumnPart.DATA, Type.BINARY, b"b" * rows),
+        Section(Column.TAG, ColumnPart.VALUES, Type.UINT8, bytes(rows)),
+        Section(
+            Column.TAG, ColumnPart.DICTIONARY_OFFSETS, Type.DICTIONARY, struct.pack("<2i", 0, 3)
+        ),
+        Section(Column.TAG, ColumnPart.DICTIONARY_DATA, Type.DICTIONARY, b"vip"),
+    ]
+    with pytest.raises(ProtocolError, match="dictionary"):
+        check_incoming(assemble(pieces, rows, rows, ORIGIN, 0, DUE_MS, 0))

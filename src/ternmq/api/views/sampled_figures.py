@@ -2,8 +2,8 @@
 
 Each look asks the brokers for the worst ones, for those that pages show (`pin`), and for the next
 `ROUND` by name; after the last one the round begins anew. So a cluster with ten thousand groups
-is asked for a few hundred a second, what is shown is a second old, and every list is complete. The
-very first look goes around once. Brokers that cannot cut their answers are asked for everything.
+is asked for some two hundred a second, what is shown is a second old, and every list is complete.
+The first look goes around once. Brokers that cannot cut their answers are asked for everything.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from ternmq.wire.messages.groups import Group
 from ternmq.wire.messages.stats import GroupFigures, TopicFigures
 from ternmq.wire.messages.topics import Topic
 
-ROUND = 300
+ROUND = 150
 """Looked at by name each time."""
-WORST = 100
+WORST = 50
 """Looked at each time, by age and by dead letters each."""
 PINNED_S = 20.0
 PINNED_MAX = 300

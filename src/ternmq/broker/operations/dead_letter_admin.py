@@ -18,6 +18,7 @@ from ternmq.batch.view import BatchView
 from ternmq.broker.acks.dead_letters import ERROR_PROPERTIES
 from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.lane import Lane
 from ternmq.broker.limits.slices import Slices
 from ternmq.broker.log.internal_producer import InternalProducer, copy_of, properties_of
 from ternmq.broker.operations.review_queue import ReviewQueue
@@ -70,9 +71,9 @@ class DeadLetterCommands:
         """Which letters nobody has handled yet, as ranges of the dead-letter topic."""
         check_name("group", request.group)
         if self._topics.find(dead_topic(request.group)) is None:
-            return DeadOpen(ranges=[])
+            return DeadOpen(ranges=[], open=0)
         lane = (await self._reviewed(request.group)).lane
-        return DeadOpen(ranges=lane.done.gaps(lane.start, lane.end), expired=lane.expired)
+        return open_letters(lane, request.newest)
 
     async def groups(self, request: DeadGroupsFind) -> DeadGroups:
         """Groups that have dead letters, by name, a page of them."""
@@ -127,6 +128,37 @@ class DeadLetterCommands:
         await self._internal_producer.store(lane_topic, [_copy(view, row, sequence)])
 
 
+def open_letters(lane: Lane, newest: int) -> DeadOpen:
+    """Letters that nobody has handled, all or the newest: of a million of which every second one
+    is handled, finding a page must not take longer than the page is long."""
+    first, span = lane.start, newest
+    if newest > 0:
+        first = max(lane.start, lane.end - span)
+        while first > lane.start and lane.end - first - _done(lane, first) < newest:
+            span *= 2
+            first = max(lane.start, lane.end - span)
+    ranges = lane.done.gaps(first, lane.end)
+    if newest > 0:
+        ranges = _last(ranges, newest)
+    is_open = lane.end - lane.start - lane.done.count
+    return DeadOpen(ranges=ranges, expired=lane.expired, open=is_open)
+
+
+def _done(lane: Lane, first: int) -> int:
+    return sum(b - a for a, b in lane.done.overlap(first, lane.end))
+
+
+def _last(ranges: list[tuple[int, int]], rows: int) -> list[tuple[int, int]]:
+    """The last rows of ranges."""
+    kept: list[tuple[int, int]] = []
+    for first, end in reversed(ranges):
+        if rows <= 0:
+            break
+        kept.append((max(first, end - rows), end))
+        rows -= end - first
+    return kept[::-1]
+
+
 class RefusedCommands:
     """The REFUSED commands."""
 
@@ -142,9 +174,9 @@ class RefusedCommands:
         self._topics.get(request.topic)
         aside = self._topics.find(refused_topic(request.topic))
         if aside is None:
-            return DeadOpen(ranges=[])
+            return DeadOpen(ranges=[], open=0)
         lane = (await self._review_queue.of(aside)).lane
-        return DeadOpen(ranges=lane.done.gaps(lane.start, lane.end), expired=lane.expired)
+        return open_letters(lane, request.newest)
 
     async def delete(self, request: RefusedHandle) -> DeadDone:
         """Let messages go: they are handled, and nothing comes of them."""

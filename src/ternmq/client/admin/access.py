@@ -75,11 +75,9 @@ class AccessAdmin(AdminCalls):
         return await self._cluster.ask_meta(Command.USER_SET, wanted, User)
 
     async def set_quota(self, name: str, quota: dict[str, int]) -> User:
-        """Change how much a user may have of each server, or `*`: everybody who has no other.
-
+        """Change how much a user may have of each server, or `*`: everybody who has no other:
         `{"rate": 5000, "loop_percent": 20}`; 0 is no limit, -1 what everybody has. The names are
-        the fields of `Quota`, in docs/access.md.
-        """
+        the fields of `Quota`, in docs/access.md."""
         wanted = UserSet(name=name, quota=check_quota(quota))
         return await self._cluster.ask_meta(Command.USER_SET, wanted, User)
 

@@ -6,6 +6,7 @@ Both lie in hidden topics, one on each broker group, and are named by ranges of 
 from ternmq.client.model.arguments import typed_calls
 from ternmq.client.transport.admin_calls import AdminCalls
 from ternmq.client.transport.fan_out import named
+from ternmq.core.errors import BadRequest
 from ternmq.wire.messages.dead_letters import (
     DeadDone,
     DeadFind,
@@ -38,6 +39,18 @@ class SetAsideAdmin(AdminCalls):
         """Sequences in the topic `%dead.GROUP` that were neither resent nor deleted."""
         found = await self._one(Command.DEAD_OPEN, DeadFind(group=group), DeadOpen, broker_group)
         return found.ranges
+
+    async def newest_letters(
+        self, group: str = "", topic: str = "", newest: int = 1_000, broker_group: str = ""
+    ) -> DeadOpen:
+        """The newest open dead letters of a group, or what a topic refused; how many there are."""
+        if bool(group) == bool(topic) or newest < 1:
+            raise BadRequest("name a group or a topic, and how many: 1 or more")
+        if group:
+            find = DeadFind(group=group, newest=newest)
+            return await self._one(Command.DEAD_OPEN, find, DeadOpen, broker_group)
+        wanted = RefusedFind(topic=topic, newest=newest)
+        return await self._one(Command.REFUSED_OPEN, wanted, DeadOpen, broker_group)
 
     async def resend_dead_letters(
         self, group: str, ranges: Ranges, broker_group: str = ""

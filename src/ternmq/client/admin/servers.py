@@ -58,10 +58,9 @@ class ServerAdmin(PlacementAdmin):
         accept_loss: bool = False,
         kind: BrokerGroupKind = "realtime",
     ) -> Standing:
-        """Make a member of a broker group (of a delay server: kind "delay") its master, and wait
-        until it serves; None: one that is in sync. `force`: although the master may be alive; it
-        stops acknowledging. `accept_loss`: although the member is not in sync; what it lacks of
-        acknowledged messages is lost."""
+        """Make a member of a broker group its master, and wait until it serves; None: one that is
+        in sync. `force`: although the master may be alive; it stops acknowledging. `accept_loss`:
+        although the member is not in sync; what it lacks of acknowledged messages is lost."""
         return await BrokerMembers(self._cluster).promote(
             group, member, force=force, accept_loss=accept_loss, kind=kind
         )
@@ -84,9 +83,8 @@ class ServerAdmin(PlacementAdmin):
     async def drain(
         self, broker_group: str, undo: bool = False, kind: BrokerGroupKind = "realtime"
     ) -> DrainProgress:
-        """Let producers move away from a broker group (a delay server: kind "delay"), for good or
-        until `undo`; what is there is still handed out. `drain_progress` says when it is safe to
-        stop."""
+        """Let producers move away from a broker group, for good or until `undo`; what is there is
+        still handed out. `drain_progress` says when it is safe to stop."""
         wanted = BrokerGroupDrain(broker_group=broker_group, kind=kind, draining=not undo)
         await self._cluster.ask_meta(Command.BROKER_GROUP_DRAIN, wanted, Standing)
         if kind == "realtime" and not undo and (await self.placement()).owners:

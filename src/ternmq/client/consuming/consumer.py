@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from ternmq.client.consuming.clock_pace import ClockPace
-from ternmq.client.consuming.subscription_plan import SubscriptionPlan
+from ternmq.client.consuming.subscription_plan import SubscriptionPlan, checked_prefetch
 from ternmq.client.consuming.subscriptions import Subscriptions
 from ternmq.client.model.arguments import check_value
 from ternmq.client.model.delivery import BACK, Delivery, Outcome, reject_outcome
@@ -82,6 +82,10 @@ class Consumer:
     def erased(self) -> int:
         """Messages so far that were acked unseen, since their keys were deleted."""
         return self._erased
+
+    def set_prefetch(self, prefetch: int) -> None:
+        """Hold so many messages at most from now on, of each broker group; those in hand stay."""
+        self._subscriptions.set_prefetch(checked_prefetch(prefetch))
 
     # Coming and going.
 

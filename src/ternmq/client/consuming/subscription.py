@@ -1,8 +1,7 @@
 """One consumer at one broker group: joins, pulls, settles, renews, rejoins after a lost link.
 
 1. At most two pulls are under way, and new ones are started only while half of `prefetch` is free,
-   so a slow handler holds a bounded number of rows. A pull waits at the broker until there is
-   something.
+   so a slow handler holds a bounded number of rows. A pull waits at the broker for something.
 2. The `AckSender` sends what became of rows.
 3. `LeaseRenewal` keeps the leases of what is held. After a reconnect the client presents those;
    rows of leases that are gone and not yet shown to the application are dropped, and rows it has in
@@ -254,11 +253,9 @@ class Subscription:
                 await asyncio.wait([self._task])
 
     def _warn_about_unsent(self) -> None:
-        rows = self._acks.pending.rows
-        if rows:
-            log.warning(
-                "acks may be lost", group=self._plan.group, rows=rows, reason="no connection"
-            )
+        if rows := self._acks.pending.rows:
+            reason = "no connection"
+            log.warning("acks may be lost", group=self._plan.group, rows=rows, reason=reason)
 
     async def _leave(self) -> None:
         connection = self._connection
@@ -271,6 +268,11 @@ class Subscription:
     def rest(self) -> None:
         """Start no more pulls; leases that are held are renewed all the same."""
         self._resting = True
+
+    def follow(self, plan: SubscriptionPlan) -> None:
+        """Hold as many rows as the plan says from now on; what is held already stays."""
+        self._plan = plan
+        self._pump()
 
     def _pump(self) -> None:
         """Start pulls while there is room for what they bring."""

@@ -91,11 +91,7 @@ def make_plan(
     names = [topics] if isinstance(topics, str) else list(topics)
     if not 0 < len(names) <= TOPICS_MAX or len(set(names)) != len(names):
         raise BadRequest(f"topics is {shown(topics)}; it is one name or a list of different names")
-    prefetch = options.get("prefetch", 1000)
-    if isinstance(prefetch, bool) or not isinstance(prefetch, int):
-        raise BadRequest(f"prefetch is {typed(prefetch)}; it is a number of messages")
-    if not 0 < prefetch <= PREFETCH_MAX:
-        raise BadRequest(f"prefetch is {prefetch}; it can be 1 to {PREFETCH_MAX}")
+    prefetch = checked_prefetch(options.get("prefetch", 1000))
     return SubscriptionPlan(
         group=check_name("group", group),
         topics=[check_name("topic", name) for name in names],
@@ -111,6 +107,14 @@ def make_plan(
         create=options.get("create", True),
         declared=declared_settings(options),
     )
+
+
+def checked_prefetch(prefetch: object) -> int:
+    if isinstance(prefetch, bool) or not isinstance(prefetch, int):
+        raise BadRequest(f"prefetch is {typed(prefetch)}; it is a number of messages")
+    if not 0 < prefetch <= PREFETCH_MAX:
+        raise BadRequest(f"prefetch is {prefetch}; it can be 1 to {PREFETCH_MAX}")
+    return prefetch
 
 
 def declared_settings(options: ConsumerOptions) -> dict[str, Any]:

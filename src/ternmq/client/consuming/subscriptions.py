@@ -122,6 +122,12 @@ class Subscriptions:
         if late is not None and not self._joined:
             raise late
 
+    def set_prefetch(self, prefetch: int) -> None:
+        """At every broker group, and at those that come later."""
+        self._plan = replace(self._plan, prefetch=prefetch)
+        for subscription in self:
+            subscription.follow(self._plan)
+
     def rest(self) -> None:
         """Ask for no more."""
         self._resting = True

@@ -28,8 +28,7 @@ class FigureAdmin(AdminCalls):
         self, names: Sequence[str] = (), kind: BrokerGroupKind = "realtime"
     ) -> dict[str, Figures]:
         """The figures of every broker (or delay server) that leads, as its `/metrics` has them:
-        those about it as a whole, or the named ones with all their series. A few seconds old at
-        most; `age_s` says how old."""
+        those about it as a whole, or the named ones with all series; `age_s` seconds old."""
         groups = await self._fan_out.groups() if kind == "realtime" else []
         groups = groups or await self._cluster.some_masters(kind)
         found: dict[str, Figures] = {}

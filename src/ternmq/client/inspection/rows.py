@@ -111,10 +111,8 @@ class InspectionAdmin(AdminCalls):
         broker_group: str = "",
         pages_max: int = PAGES_MAX,
     ) -> Trace:
-        """What happened to a message, from the delivery records that the broker keeps.
-
-        With `stored_at` older records are not looked at. A page is about 4 MiB of them.
-        """
+        """What happened to a message, from the delivery records that the broker keeps; with
+        `stored_at` older ones are not looked at. A page is about 4 MiB of them."""
         owner = await self._fan_out.only("a sequence", broker_group)
         since_ms = 0 if stored_at is None else milliseconds(stored_at, "stored_at")
         events: list[TraceEvent] = []

@@ -8,6 +8,8 @@ from ternmq.wire.record import Number, Record
 
 class DeadFind(Record, frozen=True):
     group: str
+    newest: Number = 0
+    """Only the newest so many; 0: all of them."""
 
 
 class DeadOpen(Record, frozen=True):
@@ -16,6 +18,8 @@ class DeadOpen(Record, frozen=True):
     ranges: list[tuple[Number, Number]]
     expired: Number = 0
     """So many went because their time was over."""
+    open: Number = -1
+    """So many are open, also those that were not asked for; -1: an earlier release."""
 
 
 class DeadHandle(Record, frozen=True):
@@ -32,6 +36,8 @@ class DeadDone(Record, frozen=True):
 
 class RefusedFind(Record, frozen=True):
     topic: str
+    newest: Number = 0
+    """Only the newest so many; 0: all of them."""
 
 
 class RefusedHandle(Record, frozen=True):

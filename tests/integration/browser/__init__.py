@@ -1,0 +1,1 @@
+"""The console and the HTTP API over real nodes."""
