@@ -10,11 +10,18 @@ FUNCTION_LINES_MAX = 70
 PARAMETERS_MAX = 7
 FOLDER_DEPTH_MAX = 2
 FOLDER_MODULES_MAX = 15
+ATTRIBUTES_MAX = 29
+"""Beyond, the objects of a class share no keys: every look at an attribute, and above all every
+call of a method, takes the slow way (12 % of consuming, once)."""
 
 LONG_FILES: set[str] = set()
 LONG_FUNCTIONS: set[str] = set()
 WIDE_FUNCTIONS: set[str] = set()
 CROWDED_FOLDERS: set[str] = set()
+WIDE_OBJECTS = {
+    "BrokerParts",  # Only puts parts together: nothing is called on it later.
+    "Http2Core",  # To be made smaller.
+}
 FORMATTED_BY_HAND: set[str] = set()
 """Files with tables of numbers, which the formatter would tear apart. No other budget is met by
 switching the formatter off."""
@@ -72,6 +79,23 @@ def test_a_folder_is_listed_at_a_glance() -> None:
     assert not settled(crowded, allowed=CROWDED_FOLDERS)
 
 
+def test_an_object_has_few_attributes_or_slots() -> None:
+    own: dict[str, set[str]] = {}
+    bases: dict[str, list[str]] = {}
+    for module in modules():
+        for node in ast.walk(module.tree) if module.shipped else ():
+            if isinstance(node, ast.ClassDef):
+                own[node.name] = attributes_of(node)
+                bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
+
+    def whole(name: str) -> set[str]:
+        return own.get(name, set()).union(*(whole(base) for base in bases.get(name, [])))
+
+    wide = [name for name in own if len(whole(name)) > ATTRIBUTES_MAX]
+
+    assert not settled(wide, allowed=WIDE_OBJECTS)
+
+
 def test_the_formatter_formats_everything() -> None:
     by_hand = [module.name for module in modules() if FORMATTER_OFF in module.text]
 
@@ -88,3 +112,16 @@ def is_command(function: Function) -> bool:
     """Its parameters are declared as Typer's options or arguments."""
     declared = ast.unparse(function.args)
     return "typer.Option(" in declared or "typer.Argument(" in declared
+
+
+def attributes_of(node: ast.ClassDef) -> set[str]:
+    """What is set on `self` anywhere in a class, less what has a slot."""
+    found: set[str] = set()
+    slots: set[str] = set()
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
+            if isinstance(each.value, ast.Name) and each.value.id == "self":
+                found.add(each.attr)
+        elif isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "__slots__":
+            slots |= {str(at.value) for at in ast.walk(each) if isinstance(at, ast.Constant)}
+    return found - slots

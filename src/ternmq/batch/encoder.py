@@ -140,8 +140,16 @@ def encode_bodies(
     transaction: bytes | None = None,
 ) -> bytearray:
     """A batch of bodies that share everything else; with `transaction` a half batch."""
-    if due is None and transaction is None and _stays_plain(bodies, encoding):
-        batch = _bare(bodies, origin, first_sequence, born_at_ms)
+    if due is None and _stays_plain(bodies, encoding):
+        batch = write_bare(
+            one_row(len(bodies[0])),
+            bodies[0],
+            names=pack_names(origin.topic, origin.app),
+            producer=origin.producer,
+            first_sequence=first_sequence,
+            born_at_ms=born_at_ms,
+            transaction=transaction,
+        )
         return _checked(batch, len(bodies), BATCH_SIZE_MAX)
     pieces, body_size = _body_pieces(bodies, encoding)
     more, attributes = _alike(len(bodies), due, transaction)
@@ -196,20 +204,6 @@ def _stays_plain(bodies: Sequence[bytes], encoding: Encoding) -> bool:
     """Is it a single body, too small to be worth compressing?"""
     return len(bodies) == 1 and (
         encoding is Encoding.PLAIN or len(bodies[0]) <= compression.MEAN_BODY_SIZE_MIN
-    )
-
-
-def _bare(
-    bodies: Sequence[bytes], origin: Origin, first_sequence: int, born_at_ms: int
-) -> bytearray:
-    [body] = bodies
-    return write_bare(
-        one_row(len(body)),
-        body,
-        names=pack_names(origin.topic, origin.app),
-        producer=origin.producer,
-        first_sequence=first_sequence,
-        born_at_ms=born_at_ms,
     )
 
 

@@ -13,9 +13,13 @@ from typing import Literal
 
 import msgspec
 
+from ternmq.batch.bare_bodies import read_bare_half
+from ternmq.batch.check import Incoming, check_incoming
 from ternmq.batch.encoder import Origin, encode_control
 from ternmq.batch.layout import (
+    BATCH_SIZE_MAX,
     COUNT,
+    SPARE_BUFFERS,
     STAMP,
     STAMP_START,
     Attribute,
@@ -105,7 +109,19 @@ def pack_info(info: HalfInfo) -> bytes:
 
 def read_info(view: BatchView) -> HalfInfo:
     """What a half batch belongs to; raises `ProtocolError` where it does not say so properly."""
-    packed = view.buffer(Column.TRANSACTION, ColumnPart.DATA)
+    return _read_info(view.buffer(Column.TRANSACTION, ColumnPart.DATA))
+
+
+def check_half(batch: bytearray | memoryview) -> tuple[Incoming, HalfInfo]:
+    """Check a half batch that comes in, as `batch.check` does, and read what it belongs to."""
+    bare = read_bare_half(batch) if len(batch) <= BATCH_SIZE_MAX else None
+    if bare is not None:
+        return Incoming(*bare[0], 0, 0, False, False), _read_info(bare[1])
+    incoming = check_incoming(batch, half=True, spare_buffers=SPARE_BUFFERS)
+    return incoming, read_info(BatchView(batch))
+
+
+def _read_info(packed: Buffer | None) -> HalfInfo:
     if packed is None or len(packed) > INFO_SIZE_MAX:
         raise ProtocolError("a half batch must say which transaction it belongs to")
     try:

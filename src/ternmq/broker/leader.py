@@ -54,6 +54,7 @@ from ternmq.broker.slots.slots import Slots
 from ternmq.broker.topics import TopicNames
 from ternmq.broker.transactions.check_back import CheckBack, half_settings
 from ternmq.broker.transactions.half_batches import HalfBatches
+from ternmq.broker.transactions.half_endings import HalfEndings
 from ternmq.broker.transactions.unfenced_attempts import UnfencedAttempts
 from ternmq.broker.visibility import LeaderVisibility
 from ternmq.core.clock import Clock
@@ -161,18 +162,16 @@ class BrokerParts:
             committer=self.committer,
             stuck_requests=self.stuck_requests,
         )
-        self._half_batches = self._make_half_batches()
+        self._half_endings = HalfEndings(self.topics, store.halves, self.committer, clock)
         self.check_back = self._make_check_back()
         # Operations and maintenance.
         self._review_queue = ReviewQueue(
             groups=self.groups, consumers=self.consumers, committer=self.committer
         )
-        self.stats = self._make_stats()
-        self.admin = self._make_admin()
+        self.stats, self.admin = self._make_stats(), self._make_admin()
         self.status = self._make_status()
         self.router = BrokerRouter(self._handlers(), self.stuck_requests)
-        self.retention = self._make_retention()
-        self.timers = self._make_timers()
+        self.retention, self.timers = self._make_retention(), self._make_timers()
 
     # -- making parts
 
@@ -258,7 +257,7 @@ class BrokerParts:
         return HalfBatches(
             publisher=self._publisher,
             topics=self.topics,
-            committer=self.committer,
+            under_way=self._half_endings.under_way,
             halves=self.store.halves,
             clock=self._clock,
             slots=self.slots,
@@ -267,7 +266,7 @@ class BrokerParts:
 
     def _make_check_back(self) -> CheckBack:
         return CheckBack(
-            half_batches=self._half_batches,
+            half_endings=self._half_endings,
             halves=self.store.halves,
             fetcher=self.fetcher,
             directory=self._directory,
@@ -341,8 +340,9 @@ class BrokerParts:
                 fetcher=fetcher,
             ),
             confirmer=self.confirmer,
-            half_batches=self._half_batches,
-            unfenced=UnfencedAttempts(self._half_batches, store.halves),
+            half_batches=self._make_half_batches(),
+            half_endings=self._half_endings,
+            unfenced=UnfencedAttempts(self._half_endings, store.halves),
             check_back=self.check_back,
             consumer_commands=ConsumerCommands(
                 consumers=self.consumers,

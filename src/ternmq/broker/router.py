@@ -8,6 +8,7 @@ and is waited for at the end. HELLO and PING are the connection's own (`rpc/peer
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from ternmq.broker.acks.detached_leases import DetachedLeases
@@ -31,6 +32,7 @@ from ternmq.broker.publishing.publish_once import OncePublisher
 from ternmq.broker.slots.slots import Slots
 from ternmq.broker.transactions.check_back import CheckBack
 from ternmq.broker.transactions.half_batches import HalfBatches
+from ternmq.broker.transactions.half_endings import HalfEndings
 from ternmq.broker.transactions.unfenced_attempts import UnfencedAttempts
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
 from ternmq.replication.member.figures import FigureInspection
@@ -70,6 +72,7 @@ class BrokerHandlers:
     once_publisher: OncePublisher
     confirmer: Confirmer
     half_batches: HalfBatches
+    half_endings: HalfEndings
     unfenced: UnfencedAttempts
     check_back: CheckBack
     consumer_commands: ConsumerCommands
@@ -105,15 +108,18 @@ class BrokerRouter:
     def _commands(self, to: BrokerHandlers) -> dict[int, Handle]:
         later, batch = self._later, self._batch
         now_for, later_for = self._now_for, self._later_for
+        begin_now = self._pending_requests.begin_now
         admin, consumer = to.admin, to.consumer_commands
         return {
             # Producers.
             Command.PUBLISH: to.publisher.publish,
             Command.PUBLISH_ONCE: batch(to.once_publisher.publish),
             Command.CONFIRM: to.confirmer.confirm,
-            Command.HALF: batch(to.half_batches.stage),
-            Command.HALF_END: later_for(
-                transactions.HalfEnd, lambda peer, end: to.half_batches.end(end, peer.rights)
+            Command.HALF: lambda peer, frame: begin_now(
+                peer, frame, partial(to.half_batches.stage, peer, frame)
+            ),
+            Command.HALF_END: lambda peer, frame: begin_now(
+                peer, frame, partial(to.half_endings.end, peer, frame)
             ),
             Command.DETACHED_END: later_for(
                 transactions.DetachedEnd,

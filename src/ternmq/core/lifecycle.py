@@ -102,7 +102,7 @@ class Background:
     def callback(self, function: Callable[P, None]) -> Callable[P, None]:
         """A function wrapped for a timer, a future or the loop: what it raises is told."""
 
-        def called(*args: P.args, **kwargs: P.kwargs) -> None:
+        def called(*args: "P.args", **kwargs: "P.kwargs") -> None:
             try:
                 function(*args, **kwargs)
             except Exception as bug:

@@ -6,7 +6,7 @@ while it is known what everything waits for (`stuck`). A request that is merely 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from ternmq.core.errors import TernError, Unavailable
@@ -25,15 +25,19 @@ class StuckRequests:
     def __init__(self, stuck: Callable[[], str | None]) -> None:
         """`stuck` says what everything waits for, and what to do about it, or None."""
         self._stuck = stuck
-        self._watched: dict[asyncio.Future[Any], tuple[float, Tell]] = {}
+        self._watched: dict[Hashable, tuple[float, Tell]] = {}
 
     def watch(self, waiting: "asyncio.Future[Any]", tell: Tell) -> None:
         """If this is not done in time and it is known why, the caller gets the reason; once."""
-        self._watched[waiting] = (asyncio.get_running_loop().time(), tell)
-        waiting.add_done_callback(self._over)
+        self.begin(waiting, tell)
+        waiting.add_done_callback(self.end)
 
-    def _over(self, waiting: "asyncio.Future[Any]") -> None:
-        self._watched.pop(waiting, None)
+    def begin(self, request: Hashable, tell: Tell) -> None:
+        """Watch it until its `end`, which its owner tells."""
+        self._watched[request] = (asyncio.get_running_loop().time(), tell)
+
+    def end(self, request: Hashable) -> None:
+        self._watched.pop(request, None)
 
     async def run(self, pulse: Pulse) -> None:
         """Look after them, forever."""

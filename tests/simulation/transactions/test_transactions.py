@@ -3,7 +3,8 @@
 Every seed is one life of a data directory: transactions over several topics begin, commit, roll
 back, are forgotten by their producers, asked about, dropped, ended by people; detached ones have
 attempts that overtake each other and expire; requests are repeated, late and crossing; segments
-roll and go. The broker's own `HalfBatches`, `CheckBack` and `Store` run; the test decides when a
+roll and go. The broker's own `HalfBatches`, `HalfEndings`, `CheckBack` and
+`Store` run; the test decides when a
 round reaches the disk, and the power goes before any write of any round, checkpoint or start.
 At every look:
 
@@ -14,7 +15,8 @@ At every look:
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -27,6 +29,8 @@ from ternmq.batch.half import HalfInfo, pack_info
 from ternmq.batch.view import BatchView
 from ternmq.broker.transactions.check_back import CheckBack, HalfSettings
 from ternmq.broker.transactions.half_batches import HalfBatches
+from ternmq.broker.transactions.half_endings import HalfEndings
+from ternmq.broker.transactions.under_way import SafeHalf
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Fenced, TernError, TransactionEnded, TransactionNotFound
 from ternmq.core.ids import ProducerId
@@ -40,6 +44,7 @@ from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.transactions import DetachedEnd, HalfAction, HalfEnd
 from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack
 from tests.simulation.transactions.transaction_model import Half, Model, Place, Told
 from tests.simulation.transactions.transaction_parts import (
     TOPICS,
@@ -53,6 +58,12 @@ from tests.simulation.transactions.transaction_parts import (
 STEPS = 90
 CHECKS_MAX = 3
 PARKED_MS, EXPIRES_MS = 600_000, 1_200_000
+
+
+async def answered(start: Callable[[SafeHalf], Coroutine[Any, Any, Any] | None]) -> Any:
+    """What a request is answered with, whichever way it takes."""
+    safe = SafeHalf(asyncio.get_running_loop().create_future())
+    return await (start(safe) or asyncio.shield(safe.future))
 
 
 class Life:
@@ -91,17 +102,20 @@ class Life:
         self.disk.faults.clear()
         assert self.store.report.sound, self.store.report
         self.rounds, self.producer, names = Rounds(self.store), Producer(), cast(Any, Names())
+        self.endings = HalfEndings(
+            names, self.store.halves, cast(Any, self.rounds), cast(Clock, self.clock)
+        )
         self.transactions = HalfBatches(
             publisher=cast(Any, Door()),
             topics=names,
-            committer=cast(Any, self.rounds),
+            under_way=self.endings.under_way,
             halves=self.store.halves,
             clock=cast(Clock, self.clock),
             slots=cast(Any, None),
             open_max=1_000,
         )
         self.check_back = CheckBack(
-            half_batches=self.transactions,
+            half_endings=self.endings,
             halves=self.store.halves,
             fetcher=cast(Any, Shelf(self.store)),
             directory=names,
@@ -282,7 +296,7 @@ class Life:
         fenced = bool(name) and self.model.highest(name) > attempt
         frame = Frame(int(Command.HALF), 0, 0, bytearray(half.batch))
         try:
-            await self.transactions.stage(cast(Any, self.producer), frame)
+            await answered(partial(self.transactions.stage, cast(Any, self.producer), frame))
         except TransactionEnded as error:
             if one.info.name and self.model.is_committed(name):
                 return
@@ -305,7 +319,8 @@ class Life:
         stored = bool(one.answered)
         end = HalfEnd(transaction=one.info.transaction, action=action, source=source)
         try:
-            answer = await self.transactions.end(end)
+            frame = Frame(int(Command.HALF_END), 0, 0, bytearray(pack(end)))
+            answer = await answered(partial(self.endings.end, cast(Any, self.producer), frame))
         except TransactionEnded as error:
             assert error.details["state"] != _STATES[action], "refused what it is"
             one.said(str(error.details["state"]))
@@ -334,7 +349,7 @@ class Life:
                 ).commit_asked = True
         highest, before = self.model.highest(name), self.model.is_committed(name)
         try:
-            answer = await self.transactions.end_detached(
+            answer = await self.endings.end_detached(
                 DetachedEnd(name=name, attempts=wanted, action=action)
             )
         except (TransactionEnded, TransactionNotFound, Fenced):

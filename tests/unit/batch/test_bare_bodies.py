@@ -6,10 +6,12 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ternmq.batch.bare_bodies import pack_names, read_bare, write_bare
+from ternmq.batch.bare_bodies import pack_names, read_bare, read_bare_half, write_bare
 from ternmq.batch.check import check_incoming, describe_stored
 from ternmq.batch.encoder import Due, Outgoing, encode_bodies, encode_messages
+from ternmq.batch.half import HalfInfo, check_half, pack_info, read_info
 from ternmq.batch.layout import DIRECTORY_ENTRY_SIZE, FIXED_SIZE, Encoding
+from ternmq.batch.view import BatchView
 from ternmq.core.errors import TernError
 from tests.unit.batch.builders import ORIGIN
 
@@ -19,6 +21,19 @@ sizes = st.lists(st.integers(0, 90), min_size=1, max_size=20)
 def bare(lengths: list[int]) -> bytearray:
     bodies = [b"x" * size for size in lengths]
     return encode_bodies(bodies, origin=ORIGIN, first_sequence=7, born_at_ms=5)
+
+
+HALF = HalfInfo(transaction=bytes(range(16)), first_check_ms=7)
+
+
+def bare_half(body: bytes, sequence: int = 7) -> bytearray:
+    return encode_bodies(
+        [body],
+        origin=ORIGIN,
+        first_sequence=sequence,
+        born_at_ms=5,
+        transaction=pack_info(HALF),
+    )
 
 
 def resealed(batch: bytearray) -> bytearray:
@@ -126,3 +141,51 @@ def test_names_that_are_no_text_are_left_to_the_long_way() -> None:
     )
 
     assert read_bare(batch) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(body=st.binary(max_size=100), sequence=st.integers(0, 1 << 30))
+def test_a_single_half_has_the_bytes_that_the_long_way_writes(body: bytes, sequence: int) -> None:
+    long_way = encode_messages(
+        [Outgoing(body=body, born_at_ms=5)],
+        origin=ORIGIN,
+        first_sequence=sequence,
+        transaction=pack_info(HALF),
+    )
+
+    assert bare_half(body, sequence) == long_way
+
+
+def test_a_single_half_is_recognised_and_says_what_it_belongs_to() -> None:
+    batch = bare_half(b"x" * 33)
+
+    assert read_bare_half(batch) is not None and read_bare(batch) is None
+    assert read_bare_half(bare([33])) is None
+    assert check_half(batch) == (check_incoming(batch, half=True), read_info(BatchView(batch)))
+    assert check_half(batch)[1] == HALF
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    size=st.integers(0, 90),
+    changes=st.lists(
+        st.tuples(st.integers(0, FIXED_SIZE + 120), st.integers(0, 255)), min_size=1, max_size=4
+    ),
+)
+def test_whatever_is_changed_in_a_half_the_short_way_passes_nothing_more(
+    size: int, changes: list[tuple[int, int]]
+) -> None:
+    batch = bare_half(b"x" * size)
+    for at, value in changes:
+        batch[at % len(batch)] = value
+    resealed(batch)
+    try:
+        told = check_incoming(batch, half=True), read_info(BatchView(batch))
+    except TernError:
+        told = None
+    try:
+        short = check_half(batch)
+    except TernError:
+        short = None
+
+    assert short == told

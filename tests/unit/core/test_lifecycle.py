@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 import ternmq
 from ternmq.client.consuming.ack_sender import AckSender
+from ternmq.client.consuming.lease_renewal import LeaseRenewal
 from ternmq.client.consuming.replica_fetch import ReplicaFetch
 from ternmq.client.consuming.subscription import Subscription
 from ternmq.client.consuming.subscriptions import Subscriptions
@@ -83,8 +84,8 @@ async def message(broker: FakeBroker, mq: ternmq.Client) -> None:
         (Subscription, "_read", fail, message),
         (Subscription, "_stay", fail_later, nothing),
         (Subscription, "_join", fail_later, cut),
-        (Subscription, "_renew_now", fail, nothing),
-        (Subscription, "_lose", fail, message),
+        (LeaseRenewal, "renew_now", fail, nothing),
+        (LeaseRenewal, "_renewed", fail, message),
         (Subscription, "_pull_failed", fail, cut),
         (Subscriptions, "_join", fail_later, nothing),
     ],
@@ -112,7 +113,7 @@ async def test_a_consumer_raises_what_failed_beside_it(
         await prepare(broker, mq)
         with pytest.raises(TernError, match="a consumer failed inside ternmq, by a bug"):
             async for got in consumer:
-                assert name == "_lose", got
+                assert name == "_renewed", got
         monkeypatch.undo()
 
 

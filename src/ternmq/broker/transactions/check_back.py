@@ -16,7 +16,7 @@ from ternmq.batch.view import BatchView
 from ternmq.broker.config import BrokerConfig
 from ternmq.broker.limits.slices import Slices
 from ternmq.broker.log.fetch import Fetcher
-from ternmq.broker.transactions.half_batches import HalfBatches
+from ternmq.broker.transactions.half_endings import HalfEndings
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.lifecycle import Pulse
 from ternmq.core.log import get_logger
@@ -79,14 +79,14 @@ class CheckBack:
     def __init__(
         self,
         *,
-        half_batches: HalfBatches,
+        half_endings: HalfEndings,
         halves: TransactionTable,
         fetcher: Fetcher,
         directory: Directory,
         settings: HalfSettings,
         now_ms: Callable[[], int],
     ) -> None:
-        self._half_batches = half_batches
+        self._half_endings = half_endings
         self._halves = halves
         self._fetcher = fetcher
         self._directory = directory
@@ -170,12 +170,12 @@ class CheckBack:
         shown = one.info.name or one.info.transaction.hex()
         if one.info.name or one.dropped_at_ms:
             log.warning("transaction expired: rolled back", transaction=shown, app=one.app)
-            await self._half_batches.decide("rollback", [one])
+            await self._half_endings.decide("rollback", [one])
         elif (
             one.checks >= (one.info.checks_max or self._settings.checks_max)
             or now - one.last_at_ms >= self._settings.parked_ms  # Nobody came to be asked.
         ):
-            await self._half_batches.decide("drop", [one])
+            await self._half_endings.decide("drop", [one])
             self._halves.dropped += 1
             log.error(
                 "transaction dropped: nobody knows what became of it; 'tern half list' shows it",

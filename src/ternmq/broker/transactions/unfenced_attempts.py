@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from ternmq.batch.half import detached_key
-from ternmq.broker.transactions.half_batches import HalfBatches
+from ternmq.broker.transactions.half_endings import HalfEndings
 from ternmq.core.errors import BadRequest, OverLimit, TransactionEnded, TransactionNotFound
 from ternmq.security.access.rights import Rights
 from ternmq.storage.messages.transactions import (
@@ -40,8 +40,8 @@ def committed(known: KnownTransactions) -> list[int]:
 class UnfencedAttempts:
     """DETACHED_END for names whose attempts stand side by side."""
 
-    def __init__(self, half_batches: HalfBatches, halves: TransactionTable) -> None:
-        self._half_batches = half_batches
+    def __init__(self, half_endings: HalfEndings, halves: TransactionTable) -> None:
+        self._half_endings = half_endings
         self._halves = halves
         self._claims: dict[str, asyncio.Future[None]] = {}
         self._new_future: Callable[[], asyncio.Future[None]]
@@ -52,14 +52,14 @@ class UnfencedAttempts:
         if max(len(request.attempts), len(request.elsewhere)) > ATTEMPTS_MAX:
             raise OverLimit(f"at most {ATTEMPTS_MAX} attempts are named in one request")
         if request.fenced:
-            return await self._half_batches.end_detached(request, rights)
+            return await self._half_endings.end_detached(request, rights)
         return await self.end(request, rights)
 
     async def end(self, request: DetachedEnd, rights: Rights | None = None) -> HalfEnded:
         """Commit, abort, or look how it stands; one at a time for each name."""
         async with self._claim(request.name):
             known = self._halves.attempts(request.name)
-            self._half_batches.check_ending(rights, known.values())
+            self._half_endings.check_ending(rights, known.values())
             before = committed(known)
             if request.action == "look":
                 return _answer(before, repeated=bool(before), otherwise="open")
@@ -84,7 +84,7 @@ class UnfencedAttempts:
             raise TransactionNotFound(f"attempts {missing} of {name!r} are not known here")
         opened = [one for at in counting if isinstance(one := known.get(at), OpenTransaction)]
         keys = [detached_key(name, at) for at in counting]
-        await self._half_batches.decide("commit", opened, keys=keys)
+        await self._half_endings.decide("commit", opened, keys=keys)
         return counting
 
     async def _abort(
@@ -96,7 +96,7 @@ class UnfencedAttempts:
             return _answer(before, repeated=True)
         here = request.attempts
         if not here:
-            await self._half_batches.arrived(request.name)
+            await self._half_endings.arrived(request.name)
             known = self._halves.attempts(request.name)
             here = list(known)
         named = list(dict.fromkeys(here + request.elsewhere))
@@ -106,7 +106,7 @@ class UnfencedAttempts:
 
     async def _roll_back_others(self, name: str, attempts: list[int]) -> None:
         """After the commit: nothing more is staged now than what is on its way."""
-        await self._half_batches.arrived(name)
+        await self._half_endings.arrived(name)
         known = self._halves.attempts(name)
         others = [at for at, one in known.items() if isinstance(one, OpenTransaction)]
         await self._roll_back(name, [at for at in others if at not in attempts])
@@ -115,7 +115,7 @@ class UnfencedAttempts:
         for first in range(0, len(attempts), ROLLED_BACK_AT_ONCE):
             keys = [detached_key(name, at) for at in attempts[first : first + ROLLED_BACK_AT_ONCE]]
             opened = [one for key in keys if (one := self._halves.open.get(key)) is not None]
-            await self._half_batches.decide("rollback", opened, keys=keys)
+            await self._half_endings.decide("rollback", opened, keys=keys)
 
     @asynccontextmanager
     async def _claim(self, name: str) -> AsyncIterator[None]:

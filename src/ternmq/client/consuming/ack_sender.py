@@ -11,10 +11,10 @@ event loop.
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from functools import partial
 
 from ternmq.client.consuming.pending_acks import PendingAcks
 from ternmq.client.model.delivery import Outcome
+from ternmq.client.transport.answer_deadlines import SWEPT_MIN_S, AnswerDeadlines
 from ternmq.core.errors import Closed, TernError, Unavailable
 from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
@@ -34,6 +34,38 @@ ENTRIES_MAX = 512  # Ranges that wait; beyond, they are sent without waiting for
 log = get_logger()
 
 
+class AckRequest:
+    """One request with outcomes; takes its answer in the moment in which it is read
+    (`rpc.connection.AnswerTaker`), and wakes who waits for it."""
+
+    __slots__ = ("connection", "error", "is_answered", "outcomes", "sender", "waiting")
+
+    def __init__(self, sender: "AckSender", connection: Connection, outcomes: list[Done]) -> None:
+        self.sender = sender
+        self.connection = connection
+        self.outcomes = outcomes
+        self.is_answered = False
+        self.error: TernError | None = None
+        self.waiting: list[asyncio.Future[None]] = []
+
+    def done(self) -> bool:
+        return self.is_answered
+
+    def set_result(self, payload: bytearray, /) -> None:
+        self._finish(payload)
+
+    def set_exception(self, error: TernError, /) -> None:
+        self.error = error
+        self._finish(None)
+
+    def _finish(self, payload: bytearray | None) -> None:
+        self.is_answered = True
+        self.sender.answered(self, payload)
+        for seen in self.waiting:
+            if not seen.done():
+                seen.set_result(None)
+
+
 class AckSender:
     """The outcomes of one subscription's rows, until the broker has them."""
 
@@ -49,7 +81,9 @@ class AckSender:
         self._connection: Connection | None = None
         self._subscription = 0
         self._back = asyncio.Event()
-        self._sending: set[asyncio.Future[bytearray]] = set()
+        self._sending: dict[AckRequest, None] = {}
+        self._deadlines = AnswerDeadlines()
+        self.answered = background.callback(self._answered)
         self._riding = 0
         """Pulls under way that took acks along."""
         self._timer: asyncio.TimerHandle | None = None
@@ -158,29 +192,36 @@ class AckSender:
         if connection is None or connection.closed:
             return  # Sent after the reconnect.
         done = self.pending.take()
+        request = AckRequest(self, connection, done)
         try:
             payload = pack(Ack(subscription=self._subscription, done=done))
-            answer = connection.call(Command.ACK, payload)
+            connection.call_for(request, Command.ACK, payload)
         except BaseException:
             self.pending.put_back(done)  # Whatever went wrong: it was not sent.
             raise
-        self._sending.add(answer)
-        answered = partial(self._answered, connection, done)
-        answer.add_done_callback(self._background.callback(answered))
+        self._sending[request] = None
 
-    def _answered(
-        self, connection: Connection, done: list[Done], answer: "asyncio.Future[bytearray]"
-    ) -> None:
-        self._sending.discard(answer)
-        error = None if answer.cancelled() else answer.exception()
-        if error is None:
-            tells_late = self._at_once or any(each.kind == "reject" for each in done)
-            if tells_late and not answer.cancelled():
-                self._look_for_late(unpack(answer.result(), Acked))
+    def _send_at_once(self) -> None:
+        """Send without waiting for the end of this turn: the answer is waited for."""
+        connection = self._connection
+        if connection is None:
+            return
+        connection.cork()
+        try:
+            self._send()
+        finally:
+            connection.uncork()
+
+    def _answered(self, request: AckRequest, payload: bytearray | None) -> None:
+        self._sending.pop(request, None)
+        done, error = request.outcomes, request.error
+        if payload is not None:
+            if self._at_once or any(each.kind == "reject" for each in done):
+                self._look_for_late(unpack(payload, Acked))
             if self.pending:
                 self._send_soon()  # More than one request held.
             return
-        if connection.closed:
+        if request.connection.closed:
             self._put_back(done)
             self._send_soon()  # The consumer may have joined elsewhere before this one closed.
         elif isinstance(error, TernError) and error.retryable:
@@ -232,7 +273,7 @@ class AckSender:
             async with asyncio.timeout(self._timeout):
                 await self._back.wait()
         if self.pending or self._riding:
-            self._send()
+            self._send_at_once()
         await self._all_answered()
         # Frames are handled in order: the acks on pulls came first.
         return bool(self._riding) and not self.pending
@@ -240,32 +281,24 @@ class AckSender:
     async def _all_answered(self) -> None:
         """Wait for the answers under way; raises what the broker refused."""
         connection = self._connection
-        for answer in list(self._sending):
-            await self._taken(answer)
-            error = None if answer.cancelled() else answer.exception()
+        for request in list(self._sending):
+            if not request.is_answered:
+                await self._taken(request)
+            error = request.error
             if error is not None and connection is not None and not connection.closed:
                 raise error
 
-    async def _taken(self, answer: "asyncio.Future[bytearray]") -> None:
-        """Until `_answered` has seen it, which was told first. Who gives up waiting leaves the
-        answer alone: a future and a timer, not a task's time-out and a shield, for each ack."""
+    async def _taken(self, request: AckRequest) -> None:
+        """Until `_answered` has seen it. Who gives up waiting leaves the answer alone; one timer
+        looks after the time of all who wait."""
         seen: asyncio.Future[None] = self._loop.create_future()
-        timer = self._loop.call_later(self._timeout, _give_up, seen)
-        answer.add_done_callback(partial(_see, seen))
-        try:
-            await seen
-        finally:
-            timer.cancel()
-
-
-def _see(seen: "asyncio.Future[None]", _answer: object) -> None:
-    if not seen.done():
-        seen.set_result(None)
-
-
-def _give_up(seen: "asyncio.Future[None]") -> None:
-    if not seen.done():
-        seen.set_exception(TimeoutError())
+        request.waiting.append(seen)
+        if self._timeout < SWEPT_MIN_S:
+            async with asyncio.timeout(self._timeout):
+                await seen
+            return
+        self._deadlines.watch(seen, self._loop.time() + self._timeout)
+        await seen
 
 
 def _overlap(known: Iterable[tuple[int, int, int]], rows: tuple[int, int, int]) -> bool:

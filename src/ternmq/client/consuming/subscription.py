@@ -3,9 +3,9 @@
 1. At most two pulls are under way, and new ones are started only while half of `prefetch` is free,
    so a slow handler holds a bounded number of rows. A pull waits at the broker for something.
 2. The `AckSender` sends what became of rows.
-3. Leases are renewed while rows of them are held, or settled and not yet told. After a reconnect
-   the client presents those; rows of leases that are gone and not yet shown to the application are
-   dropped, and rows it has in hand are not shown a second time when they are delivered again (D5).
+3. `LeaseRenewal` keeps the leases of what is held. After a reconnect the client presents those;
+   rows of leases that are gone and not yet shown to the application are dropped, and rows it has in
+   hand are not shown a second time when they are delivered again (D5).
 4. A lease counts from the moment in which it was asked for, by a clock that goes on while the
    process is stopped: who shows rows looks at it (`Delivery.until`), so nothing is begun that lay
    in a buffer or a socket for too long.
@@ -22,6 +22,7 @@ from threading import get_ident
 from ternmq.batch.envelope import Envelope, read_envelopes
 from ternmq.client.consuming.ack_sender import AckSender
 from ternmq.client.consuming.held_rows import HeldRows
+from ternmq.client.consuming.lease_renewal import LeaseRenewal
 from ternmq.client.consuming.replica_fetch import ReplicaFetch, Whole
 from ternmq.client.consuming.settle_receipts import Flushing, RowsReceipt
 from ternmq.client.consuming.subscription_plan import DeliverySink, SubscriptionPlan
@@ -41,9 +42,9 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.connection import Connection, request
 from ternmq.wire.messages.hello import Empty, Notice
-from ternmq.wire.messages.pull import DELIVERED, Done, Join, Joined, Leave, Pull, Renew, Renewed
+from ternmq.wire.messages.pull import DELIVERED, Done, Join, Joined, Leave, Pull
 from ternmq.wire.numbers import Command
-from ternmq.wire.record import pack, unpack
+from ternmq.wire.record import pack
 
 PULLS_MAX = 2
 PULL_SIZE_MAX = 2 * MIB
@@ -57,6 +58,40 @@ log = get_logger()
 
 class Subscription:
     """The part of a consumer that one broker group knows."""
+
+    __slots__ = (
+        "_acks",
+        "_asked",
+        "_at_once",
+        "_away",
+        "_background",
+        "_broker_group",
+        "_broker_stopping",
+        "_connection",
+        "_elsewhere",
+        "_flowing",
+        "_held",
+        "_lease_s",
+        "_link",
+        "_loop",
+        "_now",
+        "_number",
+        "_on_lost",
+        "_on_notice",
+        "_pending",
+        "_plan",
+        "_pull_at",
+        "_pulls",
+        "_renewal",
+        "_replica_fetch",
+        "_resting",
+        "_sink",
+        "_stopping",
+        "_task",
+        "_woken",
+        "flushing",
+        "thread",
+    )
 
     def __init__(
         self,
@@ -96,11 +131,13 @@ class Subscription:
         self._at_once = plan.ordered
         self._pending = self._acks.pending
         self._held = HeldRows()
+        self._renewal = LeaseRenewal(
+            self._held, self._pending, sink, self._background, now=now, lost=self._lose
+        )
         self._pulls = 0
         self._asked = 0
         self._flowing = False
         self._pull_at = -1
-        self._renew_timer: asyncio.TimerHandle | None = None
         self._elsewhere: deque[tuple[Delivery, tuple[int, int], Outcome]] = deque()
         self._woken = False
 
@@ -121,7 +158,7 @@ class Subscription:
     async def _join(self) -> None:
         plan = self._plan
         connection = await self._link.get()
-        held, asked_at = self._leases(), self._now()
+        held, asked_at = self._renewal.leases(), self._now()
         joined = await request(
             connection,
             Command.JOIN,
@@ -153,9 +190,7 @@ class Subscription:
         self._acks.joined(connection, self._number)
         self._away.clear()
         self._flowing = True
-        if self._renew_timer is None:
-            guarded = self._background.callback
-            self._renew_timer = self._loop.call_later(self._lease_s / 3, guarded(self._renew))
+        self._renewal.joined(connection, self._number, self._lease_s)
         self._pump()
 
     def _warn_about_start(self, joined: Joined, *, again: bool) -> None:
@@ -188,6 +223,7 @@ class Subscription:
         if self._connection is not None:
             self._connection = None
             self._acks.away()
+            self._renewal.away()
             self._away.set()
 
     async def stop(self) -> None:
@@ -211,8 +247,7 @@ class Subscription:
             self._link.notices.remove(self._on_notice)
             self._acks.stop()
             self._replica_fetch.stop()
-            if self._renew_timer is not None:
-                self._renew_timer.cancel()
+            self._renewal.stop()
             if self._task is not None:
                 self._task.cancel()
                 await asyncio.wait([self._task])
@@ -366,12 +401,7 @@ class Subscription:
 
     def started(self, delivery: Delivery) -> None:
         """Report a row to the broker before the application sees it: it may kill the process."""
-        connection = self._connection
-        if connection is not None and not connection.closed and not delivery.lost:
-            held = [
-                (delivery.lease, delivery.base + a, delivery.base + b) for a, b in delivery.ranges
-            ]
-            self._send_renewal(connection, [delivery.lease], held)
+        self._renewal.started(delivery)
 
     # Settling.
 
@@ -444,52 +474,18 @@ class Subscription:
         self._settle_elsewhere()
         await self._acks.flush()
 
-    # Keeping.
-
-    def _renew(self) -> None:
-        guarded = self._background.callback
-        self._renew_timer = self._loop.call_later(self._lease_s / 3, guarded(self._renew))
-        self._renew_now()
+    # What becomes of leases.
 
     def _noticed(self, notice: Notice) -> None:
         """After a reset some leases are gone: find out which before their rows are shown. Before
         a planned stop the broker hears what is settled, and gets back what was not begun."""
         if notice.kind == "leases":
-            self._renew_now()
+            self._renewal.renew_now()
         elif notice.kind == "stopping" and not self._stopping:
             self._broker_stopping = True
             self._sink.give_back(self)
             self._settle_elsewhere()
             self._acks.send_now()
-
-    def _renew_now(self) -> None:
-        leases = self._leases()
-        connection = self._connection
-        if not leases or connection is None:
-            return
-        self._send_renewal(connection, leases, self._held.started(self._sink.unshown))
-
-    def _leases(self) -> list[int]:
-        """Of rows that are held, and of settled ones that the broker has not been told of: who
-        fails a million rows takes longer than a lease to say so."""
-        return list(dict.fromkeys([*self._held.leases(), *self._pending.leases()]))
-
-    def _send_renewal(
-        self, connection: Connection, leases: list[int], started: list[tuple[int, int, int]]
-    ) -> None:
-        renew = Renew(subscription=self._number, leases=leases, started=started)
-        renewed = partial(self._renewed, leases, self._now() + self._lease_s)
-        answer = connection.call(Command.RENEW, pack(renew))
-        answer.add_done_callback(self._background.callback(renewed))
-
-    def _renewed(
-        self, leases: list[int], until: float, answer: "asyncio.Future[bytearray]"
-    ) -> None:
-        if answer.cancelled() or answer.exception() is not None:
-            return  # Lost connections are handled by `_stay`; leases last for two more tries.
-        lost = set(unpack(answer.result(), Renewed).lost)
-        self._held.extend(set(leases) - lost, until)
-        self._lose(lost)
 
     def _lose(self, leases: set[int]) -> None:
         """Rows that are no longer ours: show none of them that was not shown yet."""

@@ -70,8 +70,9 @@ class SendMany:
         self._answered: asyncio.Future[None] | None = None
         self._promised: tuple[int, int] | None = None
         """Messages and bytes for which room is taken already, and not yet used."""
-        self._sized = (0, 0)
-        """How many bodies there are, and their bytes, where they are bytes and nothing else."""
+        self._sized: tuple[int, list[int]] = (0, [])
+        """How many bodies there are, and the bytes of each `_rows_max` of them, where they are
+        bytes and nothing else: looked at once, since a look costs as much as encoding them."""
         config, buffer = producer.config, producer.buffer
         self._rows_max = min(config.batch_rows_max, buffer.messages_max)
         self._size_max = min(config.batch_size_max, buffer.size_max)
@@ -167,7 +168,9 @@ class SendMany:
 
     def _whole_size(self, rows: Sequence[Row]) -> int:
         if self._plain:
-            return sum(map(len, rows)) + ROW_COST * len(rows)  # type: ignore[arg-type]
+            count, sizes = self._sized
+            size = sum(sizes) if count == len(rows) else sum(map(len, rows))  # type: ignore[arg-type]
+            return size + ROW_COST * len(rows)
         return sum(map(row_size, rows))
 
     async def _take(self, count: int, size: int) -> None:
@@ -235,9 +238,12 @@ class SendMany:
         """Bytes and nothing else, of which none is too large."""
         self._plain = self._plain and set(map(type, bodies)) <= {bytes}
         if self._plain and bodies:
-            size, small = sum(map(len, bodies)), self._producer.sizes.small
-            self._sized = len(bodies), size
-            if size > small and max(map(len, bodies)) > small:
+            small, count, rows_max = self._producer.sizes.small, len(bodies), self._rows_max
+            parts = [bodies]
+            if count > rows_max:
+                parts = [bodies[at : at + rows_max] for at in range(0, count, rows_max)]
+            self._sized = count, [sum(map(len, part)) for part in parts]
+            if max(self._sized[1]) > small and max(map(len, bodies)) > small:
                 list(self._checked(bodies))  # Says which one it is.
         return self._plain
 
@@ -267,11 +273,10 @@ class SendMany:
             at += count
         return runs
 
-    def _open_batch(self, rows: Sequence[Row]) -> OpenBatch:
+    def _open_batch(self, rows: Sequence[Row], size: int | None) -> OpenBatch:
         producer = self._producer
         plain = self._plain or all(type(row) is bytes for row in rows)
-        count, size = self._sized
-        if not self._plain or count != len(rows):
+        if size is None:
             size = sum(map(len if plain else row_size, rows))  # type: ignore[arg-type]
         return OpenBatch(
             producer.loop.time(),
@@ -287,8 +292,11 @@ class SendMany:
         self, rows: Sequence[Row], run_first: int, run_end: int
     ) -> Iterator[tuple[int, OpenBatch]]:
         """Parts that fit one request each, with their first rows."""
-        for first in range(run_first, run_end, self._rows_max):
-            open_batch = self._open_batch(rows[first : min(first + self._rows_max, run_end)])
+        count, sizes = self._sized
+        sized = self._plain and count == len(rows)
+        for at, first in enumerate(range(run_first, run_end, self._rows_max)):
+            part_rows = rows[first : min(first + self._rows_max, run_end)]
+            open_batch = self._open_batch(part_rows, sizes[at] if sized else None)
             for start, part in self._split(open_batch):
                 yield first + start, part
 

@@ -11,7 +11,6 @@ broker recognises a batch that comes again.
 import asyncio
 import random
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple, TypedDict
 
 from ternmq.batch.encoder import (
@@ -47,9 +46,15 @@ from ternmq.client.transport.retrying_request import RetryingRequest
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Moved, TooLarge, Unavailable
 from ternmq.core.ids import check_name, new_producer_id
-from ternmq.wire.messages.transactions import HalfFind, HalfOpens, HalfStored
+from ternmq.wire.messages.transactions import (
+    HalfEnd,
+    HalfEnded,
+    HalfFind,
+    HalfOpens,
+    HalfStored,
+)
 from ternmq.wire.numbers import Command
-from ternmq.wire.record import Record, T
+from ternmq.wire.record import Record, T, pack
 
 MOVED_S = 0.1
 """Until a slot is looked for again that is on its way."""
@@ -115,6 +120,15 @@ class HalfSender:
         """Ask until it is answered; only for what may be asked again."""
         retrying = RetryingRequest(self.config, f"{Command(command).name} to {group!r}", heals=True)
         return await retrying.ask_record(self._cluster.broker(group), command, record, answer)
+
+    async def end(self, group: str, end: HalfEnd) -> HalfEnded:
+        """End a transaction, by what this client made itself."""
+        retrying = RetryingRequest(
+            self.config, f"the end of a transaction on {group!r}", heals=True
+        )
+        return await retrying.ask(
+            self._cluster.broker(group), Command.HALF_END, pack(end), HalfEnded
+        )
 
     def rows(self, bodies: Sequence[Any], options: SendOptions) -> HalfRows:
         """Check everything before anything is sent."""
@@ -239,16 +253,22 @@ class HalfSender:
             numbers = (self._producer, stored.first)
             bodies, seals = keyring.seal(stored.topic, rows, numbers, encoding)
             encoding = Encoding.PLAIN
-        if isinstance(rows[0], bytes):
-            encode = (
-                partial(encode_sealed, bodies, seals)
-                if seals
-                else partial(encode_bodies, rows, encoding=encoding)
-            )
-            return encode(
+        if isinstance(rows[0], bytes) and seals:
+            return encode_sealed(
+                bodies,
+                seals,
                 origin=origin,
                 first_sequence=stored.first,
                 born_at_ms=self._clock.now_ms(),
+                transaction=transaction,
+            )
+        if isinstance(rows[0], bytes):
+            return encode_bodies(
+                rows,
+                origin=origin,
+                first_sequence=stored.first,
+                born_at_ms=self._clock.now_ms(),
+                encoding=encoding,
                 transaction=transaction,
             )
         explicit = [message.explicit_id for message in rows]

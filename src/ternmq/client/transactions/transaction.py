@@ -34,8 +34,7 @@ from ternmq.core.errors import (
     TransactionNotFound,
 )
 from ternmq.core.units import DAY_MS
-from ternmq.wire.messages.transactions import HalfAction, HalfEnd, HalfEnded
-from ternmq.wire.numbers import Command
+from ternmq.wire.messages.transactions import HalfAction, HalfEnd
 
 TransactionState = Literal["open", "committed", "rolled_back", "unknown"]
 CHECKS_MAX = 1_000
@@ -200,7 +199,7 @@ class Transaction:
         for group in self._touched:
             self.state = "unknown"
             try:
-                answer = await self._sender.ask(group, Command.HALF_END, end, HalfEnded)
+                answer = await self._sender.end(group, end)
                 self.receipts.fill_in(answer.placed)
             except TransactionNotFound as error:
                 if group in self.receipts.groups():

@@ -11,6 +11,7 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from ternmq.client.transport.answer_deadlines import AnswerDeadlines
 from ternmq.core.errors import Closed, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.retry import doubled
@@ -55,6 +56,8 @@ class Link:
         self._moved: asyncio.Event | None = None
         """There while somebody rests: news of the server ends that."""
         self._closed = False
+        self.deadlines = AnswerDeadlines()
+        """Of requests on this link whose callers wait for seconds at most."""
         self.connection: Connection | None = None
         """None while there is none; requests may be started on it without awaiting."""
         self.pushes: dict[int, Callable[[bytearray], None]] = {}
@@ -152,6 +155,7 @@ class Link:
 
     async def close(self) -> None:
         self._closed = True
+        self.deadlines.stop()
         opening = self._opening
         if opening is not None:
             opening.cancel()

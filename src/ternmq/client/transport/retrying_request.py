@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.request_check import sendable
+from ternmq.client.transport.answer_deadlines import SWEPT_MIN_S
 from ternmq.client.transport.link import Link, back_off
 from ternmq.core.errors import (
     Closed,
@@ -57,7 +58,12 @@ class RetryingRequest:
                 if connection is None or connection.closed:
                     connection = await self._within(link.get())
                 self._transmitted = True
-                return await self._within(connection.call(command, payload))
+                until = min(self._loop.time() + self._request_timeout, self._deadline)
+                answer = connection.call(command, payload)
+                if until - self._loop.time() < SWEPT_MIN_S:
+                    return await self._within(answer)
+                link.deadlines.watch(answer, until)
+                return await answer
             except (Unavailable, TimeoutError) as error:
                 await self._again(error)
             except Closed:

@@ -58,6 +58,8 @@ _AUTH, _ONE_WAY = int(Command.AUTH), int(Flag.ONE_WAY)
 class GuardedPeer(Peer):
     """A client, or a server of the cluster, that has to say who it is."""
 
+    __slots__ = ("_guard", "asked", "known", "rights", "use", "used")
+
     def __init__(
         self,
         pool: ConnectionPool[Peer],
@@ -66,6 +68,8 @@ class GuardedPeer(Peer):
         tls: TlsTerms | None = None,
     ) -> None:
         super().__init__(pool, handler, tls=tls)
+        self.rights = None
+        self.use = None
         self._guard = handler.guard
         self._handshake = GuardedHandshake(self, pool, handler.guard)
         self.known: set[object] = set()

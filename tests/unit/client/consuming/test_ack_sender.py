@@ -9,8 +9,10 @@ import ternmq
 from ternmq.client.consuming import ack_sender
 from ternmq.client.consuming.ack_sender import AckSender
 from ternmq.client.model.delivery import Outcome
+from ternmq.client.transport import answer_deadlines
 from ternmq.core.errors import Unavailable
 from ternmq.core.lifecycle import Background
+from ternmq.rpc.connection import AnswerTaker
 from tests.unit.client.consuming.test_consumer import done_ranges, take
 from tests.unit.client.fake_broker import FakeBroker
 from tests.waiting import until
@@ -88,11 +90,15 @@ class Server:
 
     def __init__(self) -> None:
         self.closed = False
-        self.asked: list[asyncio.Future[bytearray]] = []
+        self.asked: list[AnswerTaker] = []
 
-    def call(self, command: object, payload: bytes) -> "asyncio.Future[bytearray]":
-        self.asked.append(asyncio.get_running_loop().create_future())
-        return self.asked[-1]
+    def call_for(self, taker: AnswerTaker, command: object, payload: bytes) -> None:
+        self.asked.append(taker)
+
+    def cork(self) -> None:
+        """Nothing is gathered here."""
+
+    uncork = cork
 
     def cut(self) -> None:
         self.closed = True
@@ -130,4 +136,23 @@ async def test_acks_on_a_pull_that_failed_are_told_to_the_one_joined_meanwhile()
 
     await until(lambda: bool(server.asked))
     server.asked[-1].set_result(bytearray())
+    acks.stop()
+
+
+async def test_who_waits_for_an_answer_in_vain_is_told_in_time_and_the_answer_counts_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answer_deadlines, "SWEEP_S", 0.01)
+    server = Server()
+    acks = AckSender("billing", Background("test", lambda error: None), timeout=1.0)
+    acks.joined(server, 1)  # type: ignore[arg-type]
+    acks.settled([(7, 0, 1)], Outcome("ack"))
+
+    with pytest.raises(Unavailable, match="did not confirm within 1 s"):
+        await acks.flush()
+    assert acks._sending
+    server.asked[-1].set_result(bytearray())
+    await acks.flush()
+
+    assert not acks._sending and not acks.pending
     acks.stop()
