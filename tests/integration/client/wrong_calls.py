@@ -51,6 +51,7 @@ SAMPLES: list[Any] = [
 """One of each kind; those that an annotation does not allow are wrong."""
 
 GOOD: dict[str, Any] = {
+    "prefetch": 10,
     "quota": {"rate": 5},
     "master_key": "office",
     "accept_loss": False,

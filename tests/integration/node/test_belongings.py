@@ -62,8 +62,11 @@ async def test_a_quota_holds_over_a_users_topics_rates_and_transactions(secured:
                     await second.send("heavy.1", b"2")
 
 
-async def test_a_quota_holds_over_groups_and_messages_for_later(secured: Node) -> None:
+async def test_a_quota_holds_over_groups_and_messages_for_later(
+    secured: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """S3: for groups that consumers or commands make; others do not notice."""
+    monkeypatch.setattr("ternmq.client.consuming.subscriptions.START_S", 2.0)
     rights = "allow publish stock", "allow subscribe stock", "allow operate stock"
     async with (
         admin_of(secured) as admin,

@@ -28,7 +28,7 @@ def test_what_was_acknowledged_survives_every_fault(chunk: int) -> None:
 
 def test_the_same_seed_gives_the_same_events_whatever_the_hashes_are() -> None:
     """Each in a process of its own: threads that other tests left behind ask for chance, too."""
-    one, other = (replayed(14, hash_seed=number) for number in ("1", "42"))
+    one, other = (replayed(19, hash_seed=number) for number in ("1", "42"))
 
     assert one == other
     assert " kill " in one, "nothing happened"
@@ -49,7 +49,7 @@ def replayed(seed: int, *, hash_seed: str) -> str:
     return outcome
 
 
-@pytest.mark.parametrize("first", [25, 35, 50])
+@pytest.mark.parametrize("first", [25, 35, 55])
 def test_a_bit_that_turns_over_on_one_of_three_members_costs_no_message(
     monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
