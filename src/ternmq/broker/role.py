@@ -45,6 +45,9 @@ from ternmq.wire.messages.replication import MESSAGES, PULLS
 from ternmq.wire.messages.standings import BrokerGroupKind
 from ternmq.wire.messages.topics import Topic
 
+OPENS_AGAIN = False
+"""Whether a store that changes its role is opened again without syncs (0034)."""
+
 
 class BrokerKind:
     """What makes a member a broker: a `ServerKind` of replication."""
@@ -85,7 +88,8 @@ class BrokerKind:
             clock=self._clock,
             epoch=epoch,
             config=storage_config(self._config),
-            opening=StoreOpening(suffix=suffix, again=self._opens_again),
+            # As after a crash: seed 61434 of the simulation loses a message otherwise (0034).
+            opening=StoreOpening(suffix=suffix, again=self._opens_again and OPENS_AGAIN),
             on_corrupt=on_corrupt,
         )
         self._opens_again = False
@@ -132,8 +136,8 @@ class BrokerReplicatedStore:
         return self._store.report
 
     def close(self, *, again: bool) -> None:
-        in_order = self._store.close(again=again)
-        self._closed(again and in_order)
+        in_order = self._store.close(again=again and OPENS_AGAIN)
+        self._closed(again and in_order and OPENS_AGAIN)
 
     def look(self) -> TernError | None:
         self._store.look()
